@@ -1,0 +1,87 @@
+"""The errors a caller can catch.
+
+AdmitoneError
+├── ConfigurationError      exit 3   a setting is wrong; refused at start
+├── ServiceUnreachable      exit 4   a store or broker does not answer
+├── RunIsRed                exit 5   a gate refused to close a run
+├── AmbiguityRemains        exit 6   an admission could not be resolved
+├── IntegrityError          exit 7   stored evidence contradicts itself
+├── Fenced                  exit 1   a successor took over; this worker must stop
+├── MarkMoved               exit 1   progress was made by somebody else since it was read
+└── NotFound                exit 1   what was asked for does not exist
+
+Every message carries the error's code, because that is all that survives a worker's traceback, and says what
+was expected, what came and what to try.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AdmitoneError(Exception):
+    """Something the caller can act on; never a programming mistake."""
+
+    code: ClassVar[str] = "FAILED"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"[{self.code}] {problem}" + (f" Try: {remedy}" if remedy else ""))
+
+    def __reduce__(self) -> tuple[type[AdmitoneError], tuple[str, str]]:
+        return type(self), (self.problem, self.remedy)
+
+
+class ConfigurationError(AdmitoneError):
+    """A setting is missing, unknown or contradicts another."""
+
+    code = "CONFIGURATION"
+    exit_code = 3
+
+
+class ServiceUnreachable(AdmitoneError):
+    """A store or broker this command needs does not answer."""
+
+    code = "UNREACHABLE"
+    exit_code = 4
+
+
+class RunIsRed(AdmitoneError):
+    """A run has open blockers and cannot be closed."""
+
+    code = "RED"
+    exit_code = 5
+
+
+class AmbiguityRemains(AdmitoneError):
+    """At least one admission can neither be proved published nor proved absent."""
+
+    code = "AMBIGUOUS"
+    exit_code = 6
+
+
+class IntegrityError(AdmitoneError):
+    """What a store holds contradicts what it, or another store, says."""
+
+    code = "INTEGRITY"
+    exit_code = 7
+
+
+class Fenced(AdmitoneError):
+    """A successor owns this source partition or producer name now."""
+
+    code = "FENCED"
+
+
+class MarkMoved(AdmitoneError):
+    """A compare-and-set found another value than the one that was read."""
+
+    code = "MARK_MOVED"
+
+
+class NotFound(AdmitoneError):
+    """The named thing does not exist."""
+
+    code = "NOT_FOUND"

@@ -1,0 +1,71 @@
+"""Named crash points: places where a test, or the demo, can end or suspend this process.
+
+`ADMITONE_FAULT=name@n:action[:marker]` arms one of them: at the n-th passage of `name` the process
+kills itself (`kill`) or suspends itself (`stop`), after leaving its pid in the marker file so that
+whoever armed it knows. Forked workers inherit the setting; with a marker only the first process to
+get there acts. Unarmed, a crash point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+BOUNDARY_POINTS: Final = (
+    "boundary.owned",
+    "boundary.fenced",
+    "boundary.read",
+    "boundary.claiming",
+    "boundary.claimed",
+    "boundary.publishing",
+    "boundary.published",
+    "boundary.settling",
+    "boundary.settled",
+    "evidence.written",
+    "evidence.recorded",
+    "recovery.fenced",
+    "recovery.looked",
+    "recovery.resolved",
+)
+ANALYTICS_POINTS: Final = (
+    "analytics.counted",
+    "analytics.committing",
+    "analytics.committed",
+)
+
+VARIABLE: Final = "ADMITONE_FAULT"
+
+
+class _Armed:
+    def __init__(self, spec: str) -> None:
+        where, action, *marker = spec.split(":", 2)
+        self.name, _, count = where.partition("@")
+        self.left = int(count or "1")
+        self.signal = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action]
+        self.marker = marker[0] if marker else None
+
+    def passed(self) -> None:
+        self.left -= 1
+        if self.left == 0 and self._first_to_mark():
+            os.kill(os.getpid(), self.signal)
+
+    def _first_to_mark(self) -> bool:
+        if self.marker is None:
+            return True
+        try:
+            descriptor = os.open(self.marker, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+        except FileExistsError:
+            return False
+        os.write(descriptor, str(os.getpid()).encode())
+        os.close(descriptor)
+        return True
+
+
+_armed = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+
+
+def crash_point(name: str) -> None:
+    """Mark an arrow of the protocol where a fault test may strike."""
+    if _armed is not None and _armed.name == name:
+        _armed.passed()

@@ -1,0 +1,318 @@
+"""One TOML file, checked whole before anything starts.
+
+Any value can come from the environment instead: `ADMITONE_LEDGER__URL` sets `url` of `[ledger]`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from admitone.core.durations import parse_duration_ms
+from admitone.core.errors import ConfigurationError
+
+FILE_NAME = "admitone.toml"
+
+
+def _duration(value: Any) -> Any:
+    return parse_duration_ms(value) if isinstance(value, str) else value
+
+
+DurationMs = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A table of the file; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PipelineSettings(Section):
+    """Who we are and what a delivery may look like."""
+
+    name: str = "admitone"
+    run_id: str = Field(default="default", min_length=1)
+    max_block: int = Field(default=20_000, ge=1, le=1_000_000)
+    max_event_bytes: int = Field(default=900_000, ge=1_000)
+    future_tolerance: DurationMs = 3_600_000
+    claim_lease: DurationMs = 60_000
+
+
+class TransportSettings(Section):
+    """The log that carries raw and admitted records."""
+
+    kind: Literal["folder"] = "folder"
+    path: str = "data/log"
+    raw_topic: str = "raw"
+    raw_partitions: int = Field(default=4, ge=1, le=1_000)
+    max_per_trigger: int = Field(default=200_000, ge=1)
+
+
+class LedgerSettings(Section):
+    """The store that decides."""
+
+    url: str = "sqlite:data/ledger.db"
+
+
+class EvidenceSettings(Section):
+    """Receipts, quarantine and archive."""
+
+    path: str = "data/evidence"
+    archive: bool = True
+    journal_retention: DurationMs = 86_400_000
+
+
+class ResultsSettings(Section):
+    """Where live answers are served from."""
+
+    kind: Literal["embedded"] = "embedded"
+
+
+class HistorySettings(Section):
+    """Where finished windows are kept."""
+
+    kind: Literal["embedded"] = "embedded"
+
+
+class DedupSettings(Section):
+    """How long an identity is remembered."""
+
+    retention: DurationMs = 8_640_000_000
+
+
+class TopkSettings(Section):
+    """Sketches and windows."""
+
+    store: str = "sqlite:data/analytics.db"
+    k: int = Field(default=100, ge=1, le=10_000)
+    width: int = Field(default=1024, ge=16, le=1 << 24)
+    depth: int = Field(default=5, ge=1, le=16)
+    counter_bits: Literal[32, 64] = 32
+    windows: tuple[Literal["1m", "1h", "1d", "1w", "1mo", "all"], ...] = (
+        "1m", "1h", "1d", "1w", "1mo", "all",
+    )  # fmt: skip
+    lateness: DurationMs = 600_000
+    idle_after: DurationMs = 600_000
+    keep_minutes: DurationMs = 172_800_000
+    keep_hours: DurationMs = 3_024_000_000
+    max_values: int = Field(default=20, ge=1, le=1_000)
+    max_per_trigger: int = Field(default=400_000, ge=1)
+
+    @field_validator("windows")
+    @classmethod
+    def _minutes_feed_the_rest(cls, windows: tuple[str, ...]) -> tuple[str, ...]:
+        if "1m" not in windows:
+            raise ValueError("windows must include 1m: every larger window is folded from minutes")
+        return windows
+
+
+class SparkSettings(Section):
+    """The session the command line starts; a session of your own ignores this."""
+
+    master: str = "local[2,4]"
+    driver_memory: str = "2g"
+    shuffle_partitions: int = Field(default=2, ge=1)
+    checkpoints: str = "data/checkpoints"
+    options: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _no_speculation(self) -> SparkSettings:
+        if self.options.get("spark.speculation", "false").lower() == "true":
+            raise ValueError("spark.speculation runs two copies of a task: set it to false")
+        return self
+
+
+class ServiceSettings(Section):
+    """The HTTP service."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8600, ge=0, le=65_535)
+
+
+class TopicSettings(Section):
+    """One destination of admitted events (RTE-1)."""
+
+    family: str = Field(min_length=1)
+    topic: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    event_types: tuple[str, ...] = Field(min_length=1)
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    replication: int = Field(default=1, ge=1)
+    key_fields: tuple[str, ...] = ("metadata.partitionKey",)
+    retention: DurationMs = 604_800_000
+    cleanup_policy: Literal["delete", "compact"] = "delete"
+    record_key: Literal["stream_metadata"] = "stream_metadata"
+    partitioner: Literal["profile", "source"] = "profile"
+    filter_replays: bool = True
+    required: bool = False
+
+
+class ItemSettings(Section):
+    """How an event becomes a countable item (TOP-2)."""
+
+    event_type: str
+    dimension: str = Field(min_length=1, pattern=r"^[^|:]+$")
+    item: str
+    item_type: str
+    group_by: tuple[str, ...] = ()
+    weight: str | None = None
+
+
+DEFAULT_TOPICS = (
+    TopicSettings(
+        family="traffic",
+        topic="admitted.traffic",
+        event_types=("page_view", "product_view", "api_request", "search", "purchase"),
+    ),
+)
+
+DEFAULT_ITEMS = (
+    ItemSettings(
+        event_type="page_view", dimension="url", item="url", item_type="url",
+        group_by=("deviceType", "pageCategory"),
+    ),
+    ItemSettings(
+        event_type="product_view", dimension="productId", item="productId", item_type="product",
+        group_by=("productCategory", "productBrand"),
+    ),
+    ItemSettings(
+        event_type="api_request", dimension="apiEndpoint", item="endpoint", item_type="api",
+        group_by=("method", "statusCode", "region"),
+    ),
+    ItemSettings(
+        event_type="search", dimension="searchQuery", item="searchQuery", item_type="search",
+        group_by=("category", "resultCount"),
+    ),
+    ItemSettings(
+        event_type="purchase", dimension="purchase", item="productId", item_type="purchase",
+        group_by=("productCategory", "customerType"),
+    ),
+)  # fmt: skip
+
+
+class Settings(BaseSettings):
+    """Everything a pipeline needs to know, from one file and the environment."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="ADMITONE_", env_nested_delimiter="__", extra="forbid", frozen=True
+    )
+
+    home: Path = Path()
+    pipeline: PipelineSettings = PipelineSettings()
+    transport: TransportSettings = TransportSettings()
+    ledger: LedgerSettings = LedgerSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
+    results: ResultsSettings = ResultsSettings()
+    history: HistorySettings = HistorySettings()
+    dedup: DedupSettings = DedupSettings()
+    topk: TopkSettings = TopkSettings()
+    spark: SparkSettings = SparkSettings()
+    service: ServiceSettings = ServiceSettings()
+    topics: tuple[TopicSettings, ...] = DEFAULT_TOPICS
+    items: tuple[ItemSettings, ...] = DEFAULT_ITEMS
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let the environment win over the file, which arrives as the initial values."""
+        return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _topics_are_unambiguous(self) -> Settings:
+        owners: dict[str, str] = {}
+        for entry in self.topics:
+            for event_type in entry.event_types:
+                if event_type in owners:
+                    raise ValueError(
+                        f"event type {event_type!r} is in topics {owners[event_type]!r} and "
+                        f"{entry.topic!r}: an event type has one destination"
+                    )
+                owners[event_type] = entry.topic
+        names = [entry.topic for entry in self.topics]
+        if len(set(names)) != len(names) or self.transport.raw_topic in names:
+            raise ValueError("every [[topics]] entry needs a topic name of its own, not the raw topic's")
+        return self
+
+    def resolve(self, path: str) -> Path:
+        """Return a configured path, relative ones below the home folder."""
+        return (self.home / path).resolve()
+
+    def sqlite_path(self, url: str) -> Path:
+        """Return the file behind a `sqlite:` URL."""
+        scheme, _, rest = url.partition(":")
+        if scheme != "sqlite" or not rest:
+            raise ConfigurationError(
+                f"Expected a store such as sqlite:data/ledger.db, got {url!r}.",
+                "use a sqlite: URL",
+            )
+        return self.resolve(rest.removeprefix("//"))
+
+
+def load_settings(home: Path | str = ".", **overrides: Any) -> Settings:
+    """Read `admitone.toml` in the home folder, or the defaults where there is none."""
+    home = Path(home)
+    file = home / FILE_NAME
+    values: dict[str, Any] = {}
+    if file.exists():
+        try:
+            values = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{file} is not valid TOML: {error}.", "mend that line") from error
+    values["home"] = home
+    for section, changes in overrides.items():
+        table = values.setdefault(section, {})
+        table.update(changes)
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        raise ConfigurationError(_explain(error), f"mend {file} or the environment") from error
+
+
+def _explain(error: ValidationError) -> str:
+    return "; ".join(_explain_one(dict(problem)) for problem in error.errors())
+
+
+def _explain_one(problem: dict[str, Any]) -> str:
+    location = [str(part) for part in problem["loc"]]
+    name = ".".join(location)
+    if problem["type"] != "extra_forbidden":
+        return f"{name or 'settings'}: {problem['msg']} (got {problem['input']!r})"
+    known = _known_keys(location[:-1])
+    nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.0)
+    return f"unknown key {name}" + (f", did you mean {nearest[0]!r}?" if nearest else "")
+
+
+def _known_keys(parents: list[str]) -> list[str]:
+    model: Any = Settings
+    for part in parents:
+        if part.isdigit():
+            continue
+        annotation = model.model_fields[part].annotation
+        arguments = getattr(annotation, "__args__", ())
+        model = arguments[0] if arguments else annotation
+    return [key for key in model.model_fields if key != "home"]
+
+
+__all__ = ["FILE_NAME", "ItemSettings", "Settings", "TopicSettings", "load_settings"]

@@ -1,0 +1,101 @@
+"""The log that carries records between the steps, and what every implementation guarantees.
+
+- *Fencing.* `init_producer(name)` gives the name a new epoch; an append under an older one fails with
+  `Fenced` and leaves nothing behind, however long its process was asleep.
+- *Atomic appends.* The records of one `append` become readable together or not at all, in the order given
+  within each partition.
+- *Offsets.* They grow within a partition and are never given twice, not even to a recreated topic, which is
+  another topic with another id.
+- *Append time.* Every record carries the log's own time, which never goes back within a partition.
+
+Readers see only what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+OUTGOING_SCHEMA = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""What a producer hands over: one table for each destination topic."""
+
+RECORD_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""What a reader gets: the columns of Spark's Kafka source."""
+
+LOG_APPEND_TIME = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One incarnation of a topic."""
+
+    name: str
+    topic_id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where the records of an append went: offsets by topic, in the order they were handed over."""
+
+    offsets: dict[str, pa.Int64Array]
+    published_at: int
+
+
+class Transport(Protocol):
+    """A partitioned, append-only log with fenced producers."""
+
+    offset_kind: str
+    cluster: str
+
+    def create_topic(self, name: str, partitions: int) -> Topic:
+        """Create the topic, or return it when it is there with as many partitions."""
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic's present incarnation, or raise `NotFound`."""
+
+    def delete_topic(self, name: str) -> None:
+        """Forget the topic and its records."""
+
+    def starts(self, topic: Topic) -> list[int]:
+        """Return the first readable offset of each partition."""
+
+    def ends(self, topic: Topic) -> list[int]:
+        """Return the offset after the last one given out, committed or not, for each partition."""
+
+    def init_producer(self, name: str) -> int:
+        """Fence every earlier holder of the name and return the new epoch."""
+
+    def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
+        """Append to several topics in one transaction; tables follow `OUTGOING_SCHEMA`."""
+
+    def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield committed records with start <= offset < end, in offset order."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
