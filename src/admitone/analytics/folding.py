@@ -1,0 +1,205 @@
+"""How a batch of minute deltas becomes windows, inside one store transaction.
+
+A minute is *open* until the slowest active source partition has passed its end + lateness; then it is folded upward,
+once. At its turn a minute is one of:
+
+    stays open   the delta is merged into the minute; nothing else moves
+    closes       the minute with its delta goes up
+    is folded    the delta is merged into the minute, and the delta goes up
+    is not kept  older than the retention: the delta goes up, the minute itself is gone
+
+What goes up is summed before stored windows are touched: minutes to hours, hours to days, days to weeks and
+months, months to global. So a batch costs one merge per minute and list, and one per stored window and list.
+`late` is part of a sketch and travels with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from admitone.analytics.port import Clock, CountingParameters, Delta, Shelf, SourceProgress
+from admitone.core.sketches import Meta, SketchBytes, WindowSketch
+from admitone.core.windows import BEGINNING, MINUTE_MS, Window, window_of
+
+_ABOVE = {
+    "hour": ("day",),
+    "day": ("week", "month"),
+    "week": (),
+    "month": ("global",),
+    "global": (),
+}
+
+
+def clock_of(sources: Iterable[SourceProgress], idle_after: int) -> Clock | None:
+    """Return what time it is; a partition is active while its newest append is near the newest of all."""
+    known = list(sources)
+    if not known:
+        return None
+    latest = max(source.append_time for source in known)
+    active = [source for source in known if source.append_time >= latest - idle_after]
+    return Clock(
+        frontier=min(source.stream_time for source in active),
+        newest=max(source.stream_time for source in known),
+    )
+
+
+def is_late(stream_time: int, minute: int, lateness: int) -> bool:
+    """Tell whether a record came too late for its minute.
+
+    At exactly end + lateness it is late: that is the moment the minute is complete, so nothing on
+    time can follow from a partition that has passed it.
+    """
+    return stream_time >= minute + MINUTE_MS + lateness
+
+
+def is_complete(window: Window, clock: Clock, lateness: int) -> bool:
+    """Tell whether everything on time is in; global never is."""
+    return window.kind != "global" and window.end_ms + lateness <= clock.frontier
+
+
+def horizon(kind: str, clock: Clock, parameters: CountingParameters) -> int:
+    """Return the end of the newest window of a kind that is no longer kept."""
+    keep = {"minute": parameters.keep_minutes, "hour": parameters.keep_hours}.get(kind)
+    return BEGINNING if keep is None else clock.newest - keep
+
+
+def is_kept(window: Window, clock: Clock, parameters: CountingParameters) -> bool:
+    """Tell whether a window is inside its retention; day and above always are."""
+    return window.end_ms > horizon(window.kind, clock, parameters)
+
+
+class Folding:
+    """Adds one batch to the windows."""
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        parameters: CountingParameters,
+        clock: Clock,
+        minutes: Mapping[int, bool],
+    ) -> None:
+        self._shelf = shelf
+        self._parameters = parameters
+        self._clock = clock
+        self.folded_before = minutes
+        self.minutes: dict[int, bool] = dict(minutes)
+        """Every kept minute, and whether it is folded."""
+        self.raised: set[Window] = set()
+        """The windows above that were written."""
+
+    def apply(self, deltas: Iterable[Delta]) -> None:
+        """Merge the deltas into their minutes and fold what became complete."""
+        by_list: dict[str, dict[int, list[SketchBytes]]] = defaultdict(lambda: defaultdict(list))
+        for delta in deltas:
+            by_list[delta.dimension_list][delta.minute].append(delta.parts)
+            self.minutes.setdefault(delta.minute, False)
+        closing = [
+            minute
+            for minute, folded in self.minutes.items()
+            if not folded and self._is_over(minute)
+        ]
+        for minute in closing:
+            self.minutes[minute] = True
+            if minute in self.folded_before:
+                for name in self._shelf.lists_in(_minute(minute).key):
+                    by_list[name].setdefault(minute, [])
+        for name, minutes in by_list.items():
+            self._apply_list(name, minutes)
+        for minute in list(self.minutes):
+            if not is_kept(_minute(minute), self._clock, self._parameters):
+                del self.minutes[minute]
+
+    def _is_over(self, minute: int) -> bool:
+        window = _minute(minute)
+        complete = is_complete(window, self._clock, self._parameters.lateness)
+        return complete or not is_kept(window, self._clock, self._parameters)
+
+    def _apply_list(self, name: str, minutes: Mapping[int, list[SketchBytes]]) -> None:
+        hours: dict[Window, WindowSketch] = {}
+        for minute, added in minutes.items():
+            rising = self._merge_minute(name, minute, added)
+            if rising is not None:
+                self._gather(hours, window_of("hour", minute), rising)
+        self._raise(name, hours)
+
+    def _merge_minute(
+        self, name: str, minute: int, added: list[SketchBytes]
+    ) -> WindowSketch | None:
+        """Store the minute's new content and return what goes up from it."""
+        window = _minute(minute)
+        kept = is_kept(window, self._clock, self._parameters)
+        folded = self.folded_before.get(minute)
+        stored = None if folded is None else self._shelf.get(window.key, name)
+        if not self.minutes[minute] and stored is None and len(added) == 1:
+            self._shelf.put(window.key, name, added[0])
+            return None
+        delta = _merged(added)
+        if stored is None:
+            whole = delta
+        else:
+            whole = WindowSketch.from_bytes(stored)
+            if delta is not None:
+                whole.merge(delta)
+        if kept and whole is not None and delta is not None:
+            self._shelf.put(
+                window.key,
+                name,
+                added[0] if whole is delta and len(added) == 1 else whole.to_bytes(),
+            )
+        if not self.minutes[minute]:
+            return None
+        return delta if folded else whole
+
+    def _gather(
+        self, sums: dict[Window, WindowSketch], window: Window, sketch: WindowSketch
+    ) -> None:
+        if window not in sums:
+            sums[window] = WindowSketch(self._parameters.of(window.kind))
+        sums[window].merge(sketch)
+
+    def _raise(self, name: str, sums: dict[Window, WindowSketch]) -> None:
+        above: dict[Window, WindowSketch] = {}
+        for window, sketch in sums.items():
+            for kind in _ABOVE[window.kind]:
+                start = window.start_ms
+                self._gather(above, window_of(kind, start), sketch)
+            if window.kind in self._parameters.kinds and is_kept(
+                window, self._clock, self._parameters
+            ):
+                self._add(window, name, sketch)
+        if above:
+            self._raise(name, above)
+
+    def _add(self, window: Window, name: str, sketch: WindowSketch) -> None:
+        self.raised.add(window)
+        if sketch.total == 0 and self._add_late(window, name, sketch):
+            return
+        stored = self._shelf.get(window.key, name)
+        if stored is not None:
+            before = WindowSketch.from_bytes(stored)
+            before.merge(sketch)
+            sketch = before
+        self._shelf.put(window.key, name, sketch.to_bytes())
+
+    def _add_late(self, window: Window, name: str, sketch: WindowSketch) -> bool:
+        stored = self._shelf.meta(window.key, name)
+        if stored is None:
+            return False
+        meta = Meta.from_bytes(stored)
+        changed = meta._replace(late=meta.late + sketch.late, updated_at=sketch.updated_at)
+        self._shelf.put_meta(window.key, name, changed.to_bytes())
+        return True
+
+
+def _minute(minute: int) -> Window:
+    return window_of("minute", minute)
+
+
+def _merged(parts: list[SketchBytes]) -> WindowSketch | None:
+    if not parts:
+        return None
+    merged = WindowSketch.from_bytes(parts[0])
+    for more in parts[1:]:
+        merged.merge(WindowSketch.from_bytes(more))
+    return merged

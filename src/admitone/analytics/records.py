@@ -1,0 +1,120 @@
+"""What counting needs from admitted records, read a whole Arrow column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from admitone.core.replay import KEY_BYTES
+
+MISSING: Final = np.iinfo(np.int64).min
+_SOURCE_BYTES: Final = 12
+_KEY: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
+
+Longs = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Stretch(NamedTuple):
+    """The rows of a batch that come from one partition of the admitted log."""
+
+    topic: str
+    partition: int
+    rows: Flags
+
+
+def stretches(batch: pa.RecordBatch) -> Iterator[Stretch]:
+    """Yield the partitions a batch holds; Spark's own sources put one into a task."""
+    topics = batch.column("topic").dictionary_encode()
+    partitions = longs(batch.column("partition"))
+    places = (longs(topics.indices) << 32) | partitions
+    for place in np.unique(places).tolist():
+        yield Stretch(topics.dictionary[place >> 32].as_py(), place & 0xFFFFFFFF, places == place)
+
+
+def header_numbers(headers: Any, names: tuple[str, ...]) -> list[Longs]:
+    """Return the decimal number under each header, `MISSING` where there is none."""
+    parents = longs(pc.list_parent_indices(headers))
+    entries = headers.flatten()
+    keys, values = entries.field(0), entries.field(1)
+    found = []
+    for name in names:
+        chosen = pc.fill_null(pc.equal(keys, name), False)
+        numbers = np.full(len(headers), MISSING, np.int64)
+        numbers[parents[chosen.to_numpy(zero_copy_only=False)]] = _decimals(values.filter(chosen))
+        found.append(numbers)
+    return found
+
+
+def append_times(batch: pa.RecordBatch) -> Longs:
+    """Return the log's own time of each record, in milliseconds."""
+    return longs(batch.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False))
+
+
+def source_progress(
+    keys: Any, stream_times: Longs, appended: Longs, into: dict[tuple[int, int], tuple[int, int]]
+) -> None:
+    """Raise stream time and append time of the source partitions that record keys name."""
+    whole = pc.fill_null(pc.equal(pc.binary_length(keys), KEY_BYTES), False)
+    rows = whole.to_numpy(zero_copy_only=False)
+    raw = np.frombuffer(b"".join(keys.filter(whole).to_pylist()), np.uint8)
+    if not len(raw):
+        return
+    table = raw.reshape(-1, KEY_BYTES)
+    named = table.view(_KEY).ravel()
+    real = (named["partition"] >= 0) & (named["offset"] >= 0)
+    places = np.ascontiguousarray(table[:, :_SOURCE_BYTES]).view(f"V{_SOURCE_BYTES}").ravel()[real]
+    streams, appends = stream_times[rows][real], appended[rows][real]
+    for place in set(places.tolist()):
+        mine = places == np.void(place)
+        source = (
+            int.from_bytes(place[:8], "big", signed=True),
+            int.from_bytes(place[8:], "big", signed=True),
+        )
+        before = into.get(source, (MISSING, MISSING))
+        into[source] = (
+            max(before[0], int(streams[mine].max())),
+            max(before[1], int(appends[mine].max())),
+        )
+
+
+def above_marks(
+    batch: pa.RecordBatch, marks: Mapping[tuple[str, int], int], nothing: int
+) -> tuple[Flags, list[tuple[Stretch, int, int]]]:
+    """Return which rows are new, and per partition its highest new offset and its re-reads."""
+    offsets = longs(batch.column("offset"))
+    fresh = np.zeros(len(offsets), np.bool_)
+    seen = []
+    for stretch in stretches(batch):
+        mark = marks.get((stretch.topic, stretch.partition), nothing)
+        new = stretch.rows & (offsets > mark)
+        fresh |= new
+        highest = int(offsets[new].max()) if new.any() else mark
+        seen.append((stretch, highest, int(stretch.rows.sum() - new.sum())))
+    return fresh, seen
+
+
+def longs(column: Any) -> Longs:
+    """Return an integer column without nulls as numpy."""
+    return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _decimals(values: Any) -> Longs:
+    try:
+        return longs(pc.fill_null(values.cast(pa.string()).cast(pa.int64()), MISSING))
+    except pa.ArrowInvalid:
+        # One malformed header must not stop the log: judge each by itself.
+        return np.array([_decimal(value) for value in values.to_pylist()], np.int64)
+
+
+def _decimal(value: bytes | None) -> int:
+    try:
+        number = int(value or b"")
+    except ValueError:
+        return MISSING
+    return number if MISSING < number < -MISSING else MISSING

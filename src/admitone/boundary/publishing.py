@@ -1,0 +1,133 @@
+"""Step 3, publish: what an admitted delivery looks like on its topic, and how to find it there again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from admitone.boundary.reading import ReadBlock
+from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
+from admitone.core.replay import KEY_BYTES
+from admitone.core.routing import Route
+from admitone.ledger.port import Destination, Source
+from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
+
+HEADER_NAMES: Final = (
+    "identity", "run", "class", "event-id", "payload-hash", "rules", "business-key", "admitted-at",
+    "event-time", "stream-time",
+)  # fmt: skip
+_KEY_LAYOUT: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
+
+
+def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
+    """Return the deliveries of a block that are, or are to be, on the log."""
+    return np.flatnonzero(verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED])
+
+
+def outgoing(
+    source: Source, block: ReadBlock, ordinals: np.ndarray, routes: tuple[Route, ...], admitted_at: int
+) -> dict[str, tuple[np.ndarray, pa.Table]]:
+    """Return, for each topic, which ordinals go there and their records in source order."""
+    route_of = block.facts["route"].fill_null(-1).to_numpy()[ordinals]
+    found = {}
+    for number in np.unique(route_of).tolist():
+        chosen = ordinals[route_of == number]
+        found[routes[number].topic] = (chosen, _records(source, block, chosen, admitted_at))
+    return found
+
+
+def _records(source: Source, block: ReadBlock, chosen: np.ndarray, admitted_at: int) -> pa.Table:
+    rows = pa.array(chosen)
+    facts = block.facts.take(rows)
+    return pa.table(
+        [
+            facts["partition"],
+            keys_of(source, facts["offset"].to_numpy()),
+            block.records["value"].take(rows),
+            _headers(facts, [block.business_keys[row] for row in chosen.tolist()], admitted_at),
+        ],
+        schema=OUTGOING_SCHEMA,
+    )
+
+
+def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
+    """Return the 20-byte stream metadata of each source offset."""
+    keys = np.empty(len(offsets), dtype=_KEY_LAYOUT)
+    keys["producer"], keys["partition"], keys["offset"] = source.producer_id, source.partition, offsets
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(KEY_BYTES), len(offsets), [None, pa.py_buffer(keys.tobytes())]
+    )
+    return fixed.cast(pa.binary())
+
+
+def _headers(facts: pa.Table, business_keys: list[str], admitted_at: int) -> pa.Array:
+    size = facts.num_rows
+    columns = (
+        facts["identity"].to_pylist(),
+        _encoded(facts["run"].to_pylist()),
+        _encoded(facts["class"].to_pylist()),
+        _encoded(facts["event_id"].to_pylist()),
+        facts["payload_hash"].to_pylist(),
+        [b"%d" % RULES_VERSION] * size,
+        _encoded(business_keys),
+        [b"%d" % admitted_at] * size,
+        [b"%d" % time for time in facts["event_time"].to_pylist()],
+        [b"%d" % time for time in facts["stream_time"].to_pylist()],
+    )
+    width = len(HEADER_NAMES)
+    names = pa.array(HEADER_NAMES).take(pa.array(np.tile(np.arange(width), size)))
+    values = pa.array([value for row in zip(*columns, strict=True) for value in row], pa.binary())
+    edges = pa.array(np.arange(0, size * width + 1, width, dtype=np.int32))
+    entries = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
+    return pa.ListArray.from_arrays(edges, entries, type=HEADERS_TYPE)
+
+
+def _encoded(texts: list[str]) -> list[bytes]:
+    return [text.encode() for text in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at the log found of a block's records: bus offset by source offset."""
+
+    offsets: dict[int, int]
+    published_at: int | None
+
+
+def look(
+    transport: Transport, source: Source, first: int, last: int, destinations: tuple[Destination, ...]
+) -> Found | None:
+    """Search the log for a block's records, behind the fence; None when the log cannot tell.
+
+    Everything is read from the position that was noted when the block was claimed up to the end of the log,
+    the uncommitted part included: a position that is gone, or another topic under the name,
+    means "unknown", never "absent".
+    """
+    offsets: dict[int, int] = {}
+    published_at: int | None = None
+    low, high = keys_of(source, np.array([first, last])).to_pylist()
+    for destination in destinations:
+        topic = Topic(destination.topic, destination.topic_id, len(destination.ends))
+        if transport.topic(topic.name).topic_id != topic.topic_id:
+            return None
+        starts, ends = transport.starts(topic), transport.ends(topic)
+        for partition, noted in enumerate(destination.ends):
+            if starts[partition] > noted:
+                return None
+            for batch in transport.read(topic, partition, noted, ends[partition]):
+                keys = batch.column("key")
+                hits = pc.and_kleene(pc.greater_equal(keys, low), pc.less_equal(keys, high))
+                matched = batch.filter(hits)
+                for key, offset, moment in zip(
+                    matched.column("key").to_pylist(),
+                    matched.column("offset").to_pylist(),
+                    matched.column("timestamp").cast(pa.int64()).to_pylist(),
+                    strict=True,
+                ):
+                    offsets[int.from_bytes(key[12:], "big")] = offset
+                    published_at = moment // 1_000
+    return Found(offsets, published_at)

@@ -1,0 +1,42 @@
+"""The rules of step 1, made from the settings."""
+
+from __future__ import annotations
+
+from admitone.core.envelope import EnvelopeRules
+from admitone.core.errors import ConfigurationError
+from admitone.core.routing import Route
+from admitone.governance.registry import embedded_schemas
+from admitone.settings import Settings
+
+_ROOTS = ("metadata", "payload")
+
+
+def envelope_rules(settings: Settings) -> EnvelopeRules:
+    """Return what an envelope must look like under these settings."""
+    routes = tuple(
+        Route(entry.topic, entry.partitions, tuple(_path(field) for field in entry.key_fields))
+        for entry in settings.topics
+    )
+    return EnvelopeRules(
+        run_id=settings.pipeline.run_id,
+        max_event_bytes=settings.pipeline.max_event_bytes,
+        future_tolerance_ms=settings.pipeline.future_tolerance,
+        retention_ms=settings.dedup.retention,
+        routes=routes,
+        route_of_type={
+            event_type: index
+            for index, entry in enumerate(settings.topics)
+            for event_type in entry.event_types
+        },
+        schemas=embedded_schemas(),
+    )
+
+
+def _path(field: str) -> tuple[str, ...]:
+    path = tuple(field.split("."))
+    if path[0] not in _ROOTS or len(path) < 2:
+        raise ConfigurationError(
+            f"Expected a key field such as metadata.partitionKey or payload.merchantId, got {field!r}.",
+            "start it with metadata. or payload.",
+        )
+    return path

@@ -1,0 +1,164 @@
+"""JSON without accidents: strict parsing, and one spelling for each value (RFC 8785).
+
+What JSON leaves open is refused by a reason of its own instead of being decided by a parser: duplicate keys,
+lone surrogates, NaN, numbers that a double does not carry unchanged. A number is carried unchanged
+when the canonical spelling of its double has the very same decimal value; so two different numbers
+never share a spelling, and a hash over it changes whenever a value does.
+
+Parsing takes a fast path and falls back to a slow, explaining one only when that fails. Writing takes a
+fast path for values whose RFC 8785 spelling is also orjson's: everything but exotic numbers and
+keys outside ASCII.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+import jiter
+import orjson
+import rfc8785
+
+from admitone.core.decisions import Reason
+
+MAX_DEPTH: Final = 64
+_EXACT_INTEGERS: Final = (1 << 53) - 1
+_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+
+
+class Refused(Exception):
+    """This input has no canonical value, for the reason given."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def parse_strict(raw: bytes) -> Any:
+    """Return the value of a JSON text, or raise `Refused`."""
+    try:
+        value = jiter.from_json(
+            raw, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="lossless-float"
+        )
+    except ValueError:
+        raise Refused(_diagnose(raw)) from None
+    return _settle(value, 0)
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return the RFC 8785 spelling of a value that `parse_strict` returned."""
+    if _is_plain(value):
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    return rfc8785.dumps(value)
+
+
+def _settle(value: Any, depth: int) -> Any:
+    """Replace every number by its canonical value: an int where it is whole and small, else a float."""
+    kind = type(value)
+    if kind is str or kind is bool or value is None:
+        return value
+    if kind is int:
+        if -_EXACT_INTEGERS <= value <= _EXACT_INTEGERS:
+            return value
+        return _double_of(str(value)) if value.bit_length() <= 1024 else _refuse_number()
+    if kind is dict:
+        if depth >= MAX_DEPTH:
+            raise Refused(Reason.TOO_DEEP)
+        for key, member in value.items():
+            if type(member) is not str:
+                value[key] = _settle(member, depth + 1)
+        return value
+    if kind is list:
+        if depth >= MAX_DEPTH:
+            raise Refused(Reason.TOO_DEEP)
+        return [_settle(member, depth + 1) for member in value]
+    return _double_of(str(value))
+
+
+def _double_of(spelling: str) -> int | float:
+    number = float(spelling)
+    if number in (float("inf"), float("-inf")):
+        _refuse_number()
+    # A huge exponent would make the comparison below as long as the number it names.
+    if number == 0.0 and spelling.lower().partition("e")[0].strip("-0.") != "":
+        _refuse_number()
+    if number != 0.0 and Decimal(spelling) != Decimal(repr(number)):
+        _refuse_number()
+    if number.is_integer() and abs(number) <= _EXACT_INTEGERS:
+        return int(number)
+    return number
+
+
+def _refuse_number() -> Any:
+    raise Refused(Reason.NUMBER_NOT_REPRESENTABLE)
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is str or kind is bool or kind is int or value is None:
+        return True
+    if kind is dict:
+        for key, member in value.items():
+            if not key.isascii() or (type(member) is not str and not _is_plain(member)):
+                return False
+        return True
+    if kind is list:
+        return all(map(_is_plain, value))
+    return 1e-3 <= abs(value) < 1e15
+
+
+def _diagnose(raw: bytes) -> Reason:
+    """Return why the fast parser refused this text; slow, and never reached by good input."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return Reason.INVALID_UNICODE
+    if _depth(raw) > MAX_DEPTH:
+        return Reason.TOO_DEEP
+    duplicates = endless_number = False
+
+    def number(spelling: str) -> str:
+        nonlocal endless_number
+        endless_number |= len(spelling) > 4_000
+        return spelling
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal duplicates
+        found = dict(pairs)
+        duplicates |= len(found) != len(pairs)
+        return found
+
+    def refuse_constant(name: str) -> Any:
+        raise ValueError(name)
+
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=members,
+            parse_constant=refuse_constant,
+            parse_int=number,
+            parse_float=number,
+        )
+    except ValueError:
+        return Reason.NOT_JSON
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return Reason.INVALID_UNICODE
+    if duplicates:
+        return Reason.DUPLICATE_KEY
+    return Reason.NUMBER_NOT_REPRESENTABLE if endless_number else Reason.NOT_JSON
+
+
+def _depth(raw: bytes) -> int:
+    depth = deepest = 0
+    for token in _STRUCTURE.finditer(raw):
+        character = token[0]
+        if character in (b"[", b"{"):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in (b"]", b"}"):
+            depth -= 1
+    return deepest

@@ -1,0 +1,157 @@
+"""From an event to the items it is counted under (TOP-2, TOP-3).
+
+A rule names the payload field whose value is the item, and the attributes its lists are grouped by. One event
+feeds the list of the dimension and one grouped list for each attribute it carries:
+
+    page_view {"url": "/shoes", "deviceType": "mobile"}
+        -> url                      /shoes  weight 1
+        -> url|deviceType=mobile    /shoes  weight 1
+
+What counts as a value: a non-empty string as it is, a number as JSON spells it, `true` or `false`. Anything else
+(absent, null, empty, a list, an object) is no value: no item without its field, no grouped list without its
+attribute. A weight that is absent or no positive integer counts as 1; one above 2**31 - 1 counts as that much,
+so that sums stay inside 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import xxhash
+
+OTHER: Final = "*other"
+"""The value under which everything beyond the kept values of an attribute is counted."""
+
+MAX_WEIGHT: Final = (1 << 31) - 1
+MAX_CHARACTERS: Final = 512
+
+
+class Item(NamedTuple):
+    """One count an event adds: the list, what is counted in it, how much."""
+
+    dimension_list: str
+    key: str
+    weight: int
+
+
+class Reading(NamedTuple):
+    """What a rule finds in an event: the item, its attribute values in the rule's order, its weight."""
+
+    key: str
+    values: tuple[str | None, ...]
+    weight: int
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRule:
+    """How one event type becomes a countable item."""
+
+    event_type: str
+    dimension: str
+    item: str
+    item_type: str
+    group_by: tuple[str, ...] = ()
+    weight: str | None = None
+
+    def reader(self) -> Callable[[Mapping[str, Any]], Reading | None]:
+        """Return the function that applies this rule to a payload."""
+        key_of = _field(self.item)
+        value_of = [_field(attribute) for attribute in self.group_by]
+        weight_of = _field(self.weight) if self.weight else None
+
+        def read(payload: Mapping[str, Any]) -> Reading | None:
+            key = spelled(key_of(payload))
+            if key is None:
+                return None
+            values = tuple([spelled(value(payload)) for value in value_of])
+            return Reading(key, values, 1 if weight_of is None else weighed(weight_of(payload)))
+
+        return read
+
+    def lists(self, values: Iterable[str | None]) -> list[str]:
+        """Return the lists an item with these attribute values is counted in."""
+        grouped = zip(self.group_by, values, strict=True)
+        return [
+            self.dimension,
+            *(
+                list_name(self.dimension, name, value)
+                for name, value in grouped
+                if value is not None
+            ),
+        ]
+
+
+class ItemMapping:
+    """All rules, by event type."""
+
+    def __init__(self, rules: Iterable[ItemRule]) -> None:
+        self._rules: dict[str, list[tuple[ItemRule, Callable[[Any], Reading | None]]]] = {}
+        for rule in rules:
+            self._rules.setdefault(rule.event_type, []).append((rule, rule.reader()))
+
+    def items(self, event_type: str, payload: Mapping[str, Any]) -> list[Item]:
+        """Return everything an event is counted under."""
+        found: list[Item] = []
+        for rule, read in self._rules.get(event_type, ()):
+            reading = read(payload)
+            if reading is not None:
+                lists = rule.lists(reading.values)
+                found.extend(Item(name, reading.key, reading.weight) for name in lists)
+        return found
+
+
+def list_name(dimension: str, attribute: str, value: str) -> str:
+    """Return the name of a grouped list."""
+    return f"{dimension}|{attribute}={value}"
+
+
+def split_list(name: str) -> tuple[str, str | None, str | None]:
+    """Return dimension, attribute and value of a list; the last two are None for an ungrouped one."""
+    dimension, bar, grouped = name.partition("|")
+    if not bar:
+        return dimension, None, None
+    attribute, _, value = grouped.partition("=")
+    return dimension, attribute, value
+
+
+def spelled(value: Any) -> str | None:
+    """Return a value as the text it is counted under, or None when there is nothing to count."""
+    if isinstance(value, str):
+        if len(value) <= MAX_CHARACTERS:
+            return value or None
+        return _shortened(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    return None
+
+
+def weighed(value: Any) -> int:
+    """Return how much an item counts."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return min(value, MAX_WEIGHT)
+    return 1
+
+
+def _shortened(value: str) -> str:
+    # A summary keeps its items in memory, so a megabyte of text must not become one.
+    return f"{value[: MAX_CHARACTERS - 18]}…#{xxhash.xxh3_64_hexdigest(value.encode())}"
+
+
+def _field(path: str) -> Callable[[Mapping[str, Any]], Any]:
+    if "." not in path:
+        return lambda payload: payload.get(path)
+    parts = path.split(".")
+
+    def walk(payload: Mapping[str, Any]) -> Any:
+        found: Any = payload
+        for part in parts:
+            if not isinstance(found, Mapping):
+                return None
+            found = found.get(part)
+        return found
+
+    return walk

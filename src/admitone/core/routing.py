@@ -1,0 +1,41 @@
+"""Where an admitted event goes: its topic by event type, its partition by a pinned hash.
+
+The hash is named `sha256/8`: the first eight bytes of SHA-256 over the key's UTF-8, as an unsigned big-endian
+number, modulo the partition count. It is ours, so a key's partition never changes with a client library.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+HASH_NAME: Final = "sha256/8"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One destination topic and its partition profile."""
+
+    topic: str
+    partitions: int
+    key_fields: tuple[tuple[str, ...], ...]
+
+    def business_key(self, envelope: Mapping[str, Any]) -> str | None:
+        """Return the first key-precedence field that is present, or None (RTE-2)."""
+        for path in self.key_fields:
+            value: Any = envelope
+            for name in path:
+                value = value.get(name) if isinstance(value, Mapping) else None
+            if isinstance(value, str) and value:
+                return value
+            if isinstance(value, int) and not isinstance(value, bool):
+                return str(value)
+        return None
+
+
+def partition_of(business_key: str, partitions: int) -> int:
+    """Return the partition a business key belongs to (RTE-3)."""
+    head = hashlib.sha256(business_key.encode()).digest()[:8]
+    return int.from_bytes(head, "big") % partitions

@@ -1,0 +1,34 @@
+"""Segments of the dedup window: keys live in whole slices of stream time that expire together.
+
+One segment is open and takes all inserts; the others are only read. With a retention of 100 days the
+interval is 50 days: stream time 4,320,000,000 ms opens segment 1, named `admission.4320000000`.
+"""
+
+from __future__ import annotations
+
+_FLOOR_MS = 60_000
+
+
+def interval_of(retention_ms: int) -> int:
+    """Return the length of a segment: half the retention, at least a minute."""
+    return max(retention_ms // 2, _FLOOR_MS)
+
+
+def segment_of(timestamp_ms: int, interval_ms: int) -> int:
+    """Return the segment that holds this moment; floor division, also before 1970."""
+    return timestamp_ms // interval_ms
+
+
+def segment_name(store: str, segment: int, interval_ms: int) -> str:
+    """Return the name of a segment: its store and the moment it begins."""
+    return f"{store}.{segment * interval_ms}"
+
+
+def oldest_live(stream_time_ms: int, retention_ms: int) -> int:
+    """Return the oldest event time that is still in the window; what lies before it has expired."""
+    return stream_time_ms - retention_ms + 1
+
+
+def is_droppable(segment: int, interval_ms: int, slowest_stream_time_ms: int, retention_ms: int) -> bool:
+    """Tell whether every key a segment can hold has expired for the slowest partition too."""
+    return (segment + 1) * interval_ms <= oldest_live(slowest_stream_time_ms, retention_ms)

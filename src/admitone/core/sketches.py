@@ -1,0 +1,183 @@
+"""Everything that is kept about one list in one window.
+
+Three parts, each stored under a key of its own:
+
+    sketch:v1:{window}:{list}         Count-Min: a certain upper bound for any item
+    space-saving:v1:{window}:{list}   the heaviest items with both bounds, and the distinct count
+    meta:v1:{window}:{list}           JSON: totals, when it last changed, under which parameters
+
+What they say together about an item:
+
+    lower    = the summary's lower bound
+    upper    = the smallest of the summary's upper bound, the Count-Min estimate and the total
+    estimate = upper, as both papers define it; exact wherever lower = upper
+
+Example. total 1,000; the summary says 40 <= x <= 52, Count-Min says x <= 47: the answer is 47, between 40 and 47.
+
+Each source is a bound on its own, so their intersection is one, and all three parts merge by adding: lower <= true <=
+upper holds for every tree of merges from minutes up to global. `late` is weight that came too late for its minute; it is
+counted here and in no sketch, so total + late is everything that was admitted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from admitone.core.countmin import Cells, CountMin
+from admitone.core.errors import IntegrityError
+from admitone.core.summary import Bounds, Summary
+
+META_VERSION: Final = 1
+
+
+class SketchParameters(NamedTuple):
+    """The shape of a window's sketches."""
+
+    width: int = 1024
+    depth: int = 5
+    counter_bits: int = 32
+    k: int = 100
+
+    def widened(self) -> SketchParameters:
+        """Return the shape for day and above, where 32 bits are too few."""
+        return self._replace(counter_bits=64)
+
+
+class SketchBytes(NamedTuple):
+    """A window sketch as it is stored and sent."""
+
+    sketch: bytes
+    summary: bytes
+    meta: bytes
+
+
+class RankedItem(NamedTuple):
+    """One line of a top-K answer."""
+
+    rank: int
+    item: str
+    estimate: int
+    lower: int
+    upper: int
+
+
+class Meta(NamedTuple):
+    """The totals of a window and list."""
+
+    total: int
+    late: int
+    distinct: int
+    updated_at: int
+    saturated: bool
+    parameters: SketchParameters
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON form."""
+        document = {
+            "version": META_VERSION,
+            **self._asdict(),
+            "parameters": self.parameters._asdict(),
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Meta:
+        """Read what `to_bytes` wrote; fields a newer minor release added are ignored."""
+        document: dict[str, Any] = json.loads(data)
+        if document["version"] != META_VERSION:
+            raise IntegrityError(
+                f"Expected window totals of version {META_VERSION}, got {document['version']}.",
+                "use the release that wrote them, or a newer one",
+            )
+        values = {name: document[name] for name in cls._fields}
+        values["parameters"] = SketchParameters(**document["parameters"])
+        return cls(**values)
+
+
+class WindowSketch:
+    """Count-Min, top-K summary, distinct count and totals of one list in one window."""
+
+    __slots__ = ("countmin", "late", "parameters", "summary", "total", "updated_at")
+
+    def __init__(self, parameters: SketchParameters) -> None:
+        self.parameters = parameters
+        self.countmin = CountMin(parameters.width, parameters.depth, parameters.counter_bits)
+        self.summary = Summary(parameters.k)
+        self.total = 0
+        self.late = 0
+        self.updated_at = 0
+
+    def update(
+        self,
+        counts: Mapping[str, int],
+        cells: Cells | None = None,
+        hashes: Iterable[int] | None = None,
+    ) -> None:
+        """Add items with their weights; cells and hashes where the caller knows them already."""
+        if not counts:
+            return
+        if cells is None:
+            self.countmin.update(list(counts), counts.values())
+        else:
+            self.countmin.update_cells(cells, counts.values())
+        self.summary.update(counts, hashes)
+        self.total += sum(counts.values())
+
+    def merge(self, other: WindowSketch) -> None:
+        """Add another window of the same list."""
+        if other.total:
+            self.countmin.merge(other.countmin)
+            self.parameters = self.parameters._replace(counter_bits=self.countmin.bits)
+            self.summary.merge(other.summary)
+        self.total += other.total
+        self.late += other.late
+        self.updated_at = max(self.updated_at, other.updated_at)
+
+    def bounds(self, item: str) -> Bounds:
+        """Return lower <= true count <= upper."""
+        return self._tightened(item, self.summary.bounds(item))
+
+    def top(self, k: int) -> list[RankedItem]:
+        """Return the heaviest items, heaviest first; ties by the surer one, then by name."""
+        found = [(item, self._tightened(item, known)) for item, known in self.summary.entries()]
+        found.sort(key=lambda entry: (-entry[1].upper, -entry[1].lower, entry[0]))
+        return [
+            RankedItem(rank, item, bounds.upper, bounds.lower, bounds.upper)
+            for rank, (item, bounds) in enumerate(found[:k], start=1)
+        ]
+
+    def meta(self) -> Meta:
+        """Return the totals."""
+        return Meta(
+            self.total,
+            self.late,
+            self.summary.distinct(),
+            self.updated_at,
+            self.countmin.saturated,
+            self.parameters,
+        )
+
+    def to_bytes(self) -> SketchBytes:
+        """Return the three stored parts."""
+        return SketchBytes(
+            self.countmin.to_bytes(), self.summary.to_bytes(), self.meta().to_bytes()
+        )
+
+    @classmethod
+    def from_bytes(cls, parts: SketchBytes) -> WindowSketch:
+        """Read the three stored parts."""
+        meta = Meta.from_bytes(parts.meta)
+        sketch = cls.__new__(cls)
+        sketch.parameters = meta.parameters
+        sketch.countmin = CountMin.from_bytes(parts.sketch)
+        sketch.summary = Summary.from_bytes(parts.summary)
+        sketch.total = meta.total
+        sketch.late = meta.late
+        sketch.updated_at = meta.updated_at
+        return sketch
+
+    def _tightened(self, item: str, known: Bounds) -> Bounds:
+        upper = min(known.upper, self.countmin.estimate(item, self.total), self.total)
+        return Bounds(known.lower, max(upper, known.lower))

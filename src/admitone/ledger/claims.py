@@ -1,0 +1,187 @@
+"""How a block's deliveries are decided, once it is known what the ledger holds for their identities.
+
+Both stores call this inside their claiming transaction. A delivery is a *candidate* when it passed step 1,
+its run is open, and no earlier delivery of the block has its identity: the lower offset wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from admitone.core.decisions import (
+    ADMISSION_OF_BLOCK,
+    CODE_OF_REASON,
+    CODE_OF_VERDICT,
+    JUDGEMENTS,
+    AdmissionState,
+    BlockState,
+    Meaning,
+    Reason,
+    Verdict,
+    meaning_of,
+)
+from admitone.core.identity import KEY_BYTES
+from admitone.core.segments import oldest_live
+from admitone.ledger.columns import VERDICTS_SCHEMA, fixed_bytes
+from admitone.ledger.port import Blocked
+
+_ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
+_DUPLICATE = CODE_OF_VERDICT[Verdict.DUPLICATE]
+_QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
+_MISMATCH = CODE_OF_REASON[Reason.PAYLOAD_MISMATCH]
+_CLOSED = CODE_OF_REASON[Reason.RUN_CLOSED]
+_NO_TIME = np.iinfo(np.int64).min
+_NOBODY = -1
+
+
+class Holder(NamedTuple):
+    """The row the ledger holds for an identity, with the state of its block."""
+
+    block_id: int
+    ordinal: int
+    payload_hash: bytes
+    event_time: int
+    state: BlockState
+    refused: tuple[int, ...]
+
+    @property
+    def admission(self) -> AdmissionState:
+        """Return the state of the identity: its block's, unless the broker refused this very record."""
+        if self.ordinal in self.refused and self.state is BlockState.SETTLED:
+            return AdmissionState.NONE
+        return ADMISSION_OF_BLOCK[self.state]
+
+
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """A block's facts in the form the decision needs them; made before the transaction begins."""
+
+    keys: list[bytes]
+    hashes: list[bytes]
+    event_time: np.ndarray
+    stream_time: np.ndarray
+    reason: np.ndarray
+    run: pa.DictionaryArray
+    first: np.ndarray
+    """The ordinal of the block's first delivery with the same identity; -1 where there is no identity."""
+
+    @classmethod
+    def of(cls, facts: pa.Table) -> Deliveries:
+        """Read the facts of a block and find the repetitions within it."""
+        reason = facts["reason"].to_numpy()
+        admissible = np.flatnonzero(reason == 0)
+        identities = _bytes_of(facts["identity"], admissible)
+        keys = [b""] * len(reason)
+        first = np.full(len(reason), _NOBODY, dtype=np.int64)
+        seen: dict[bytes, int] = {}
+        for ordinal, identity in zip(admissible.tolist(), identities, strict=True):
+            key = identity[:KEY_BYTES]
+            keys[ordinal] = key
+            first[ordinal] = seen.setdefault(key, ordinal)
+        hashes = [b""] * len(reason)
+        for ordinal, digest in zip(
+            admissible.tolist(), _bytes_of(facts["payload_hash"], admissible), strict=True
+        ):
+            hashes[ordinal] = digest
+        return cls(
+            keys,
+            hashes,
+            facts["event_time"].fill_null(_NO_TIME).to_numpy(),
+            facts["stream_time"].fill_null(_NO_TIME).to_numpy(),
+            reason,
+            facts["run"].combine_chunks(),
+            first,
+        )
+
+    def in_closed_runs(self, closed: set[str]) -> np.ndarray:
+        """Return which deliveries belong to a run that no longer takes any."""
+        runs = self.run.chunk(0) if isinstance(self.run, pa.ChunkedArray) else self.run
+        is_closed = np.array([name in closed for name in runs.dictionary.to_pylist()] or [False])
+        return is_closed[np.asarray(runs.indices)]
+
+
+def candidates(deliveries: Deliveries, closed: np.ndarray) -> np.ndarray:
+    """Return the ordinals whose identities the block claims."""
+    ordinals = np.arange(len(deliveries.first))
+    return ordinals[(deliveries.first == ordinals) & ~closed]
+
+
+def meaning_for(holder: Holder, deliveries: Deliveries, ordinal: int, retention_ms: int) -> Meaning:
+    """Return what a held identity means for one delivery, at that delivery's stream time."""
+    oldest = oldest_live(int(deliveries.stream_time[ordinal]), retention_ms)
+    return meaning_of(
+        holder.admission,
+        expired=holder.event_time < oldest,
+        same_hash=holder.payload_hash == deliveries.hashes[ordinal],
+    )
+
+
+def decide(
+    deliveries: Deliveries,
+    closed: np.ndarray,
+    holders: dict[int, Holder],
+    block_id: int,
+    retention_ms: int,
+) -> pa.Table | Blocked:
+    """Return the verdict of every delivery, or where the block must end.
+
+    `holders` maps a candidate's ordinal to the row that decides it; candidates without one are new.
+    """
+    size = len(deliveries.first)
+    first, ordinals = deliveries.first, np.arange(size)
+    verdict = np.full(size, _QUARANTINED, dtype=np.uint8)
+    reason = deliveries.reason.astype(np.uint8)
+    reason[(reason == 0) & closed] = _CLOSED
+    first_block = np.full(size, _NOBODY, dtype=np.int64)
+    first_ordinal = np.full(size, _NOBODY, dtype=np.int32)
+
+    open_identity = (first >= 0) & ~closed
+    verdict[open_identity] = _ADMITTED
+    repeats = np.flatnonzero(open_identity & (first != ordinals))
+    expired = deliveries.event_time[first[repeats]] < oldest_live(
+        deliveries.stream_time[repeats], retention_ms
+    )
+    blocked = [Blocked(int(repeats[expired][0]), None)] if expired.any() else []
+    members: dict[int, list[int]] = {}
+    for ordinal in repeats.tolist():
+        head = int(first[ordinal])
+        members.setdefault(head, []).append(ordinal)
+        same = deliveries.hashes[ordinal] == deliveries.hashes[head]
+        verdict[ordinal] = _DUPLICATE if same else _QUARANTINED
+        reason[ordinal] = 0 if same else _MISMATCH
+        first_block[ordinal], first_ordinal[ordinal] = block_id, head
+
+    for head, holder in holders.items():
+        for ordinal in (head, *members.get(head, ())):
+            meaning = meaning_for(holder, deliveries, ordinal, retention_ms)
+            if meaning in (Meaning.WAIT, Meaning.NEW):
+                by_block = holder.block_id if meaning is Meaning.WAIT else None
+                blocked.append(Blocked(ordinal, by_block))
+                break
+            judgement = JUDGEMENTS[meaning]
+            verdict[ordinal] = CODE_OF_VERDICT[judgement.verdict]  # type: ignore[index]
+            reason[ordinal] = CODE_OF_REASON[judgement.reason]
+            first_block[ordinal], first_ordinal[ordinal] = holder.block_id, holder.ordinal
+    if blocked:
+        return min(blocked, key=lambda found: found.ordinal)
+    return pa.table(
+        [
+            pa.array(verdict),
+            pa.array(reason),
+            pa.array(first_block, mask=first_block < 0),
+            pa.array(first_ordinal, mask=first_ordinal < 0),
+        ],
+        schema=VERDICTS_SCHEMA,
+    )
+
+
+def _bytes_of(column: pa.ChunkedArray, rows: np.ndarray) -> list[bytes]:
+    taken = column.combine_chunks().take(pa.array(rows))
+    if isinstance(taken, pa.ChunkedArray):
+        taken = pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.array([], taken.type)
+    data, width = bytes(fixed_bytes(taken)), taken.type.byte_width
+    return [data[start : start + width] for start in range(0, len(data), width)]

@@ -1,0 +1,240 @@
+"""The ledger: the only place where it is decided whether an identity is new.
+
+What every implementation guarantees:
+
+- *One admission.* Of all claims for an identity that is not live, exactly one gets it.
+- *Ownership.* Every writing call names the epoch it holds; under an older one it fails with `Fenced` and
+  changes nothing.
+- *Progress with the truth.* A mark moves only in the transaction that decides what it passes, and only from
+  the value that was read.
+- *Durability.* What a call returned survives the machine.
+- *Transitions.* A block's state changes only along `core.decisions.BLOCK_TRANSITIONS`, enforced by the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from admitone.core.decisions import BlockState
+
+NOTHING_DECIDED = -1
+
+
+class Source(NamedTuple):
+    """One partition of one incarnation of a source topic."""
+
+    producer_id: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far a source is decided: its last decided offset and its stream time there."""
+
+    offset: int = NOTHING_DECIDED
+    stream_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A topic a block may publish to, as it was when the block was claimed."""
+
+    topic: str
+    topic_id: str
+    ends: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A block that asks for its identities (step 2)."""
+
+    source: Source
+    epoch: int
+    after: Mark
+    facts: pa.Table
+    journal: bytes
+    destinations: tuple[Destination, ...]
+    retention_ms: int
+    rules: int
+    claimed_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The claim was granted: a verdict for every delivery, ADMITTED meaning *to be published*."""
+
+    block_id: int
+    verdicts: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Nothing was claimed: the delivery at `ordinal` cannot be decided in this block.
+
+    `by_block` is the block of another source that holds its identity in flight; None when an earlier delivery
+    of this very block has expired by then and the rest only needs a block of its own.
+    """
+
+    ordinal: int
+    by_block: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a claimed block (step 4)."""
+
+    state: BlockState
+    bus_offsets: np.ndarray | None
+    published_at: int | None
+    decided_at: int
+    refused: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block's row, without its columns."""
+
+    block_id: int
+    source: Source
+    first_offset: int
+    last_offset: int
+    deliveries: int
+    epoch: int
+    state: BlockState
+    rules: int
+    claimed_at: int
+    decided_at: int | None
+    published_at: int | None
+    destinations: tuple[Destination, ...]
+    refused: tuple[int, ...]
+    runs: Mapping[str, int]
+    evidence_hash: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """A source, where it comes from, and how far it is decided."""
+
+    source: Source
+    pipeline: str
+    topic: str
+    topic_id: str
+    mark: Mark
+    re_read: int
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """An open contradiction: one identity, another payload than the one admitted (ADM-5)."""
+
+    run_id: str
+    identity: bytes
+    payload_hash: bytes
+    block_id: int
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFile:
+    """A file of receipts, quarantine or archive rows, made from whole blocks."""
+
+    path: str
+    kind: str
+    run_id: str
+    rows: int
+    digest: bytes
+
+
+class LedgerReader(Protocol):
+    """Questions; the query side gets only these."""
+
+    def sources(self) -> list[SourceInfo]:
+        """Return every source this ledger has seen."""
+
+    def runs(self) -> dict[str, str]:
+        """Return the state of each run, OPEN or CLOSED."""
+
+    def blocks(
+        self, *, states: Sequence[BlockState] | None = None, source: Source | None = None
+    ) -> list[Block]:
+        """Return block rows in the order they were claimed."""
+
+    def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
+        """Return a block's facts, verdicts and bus columns."""
+
+    def decided(self) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
+        """Yield every decided block with its columns, from one snapshot."""
+
+    def journal(self, block_id: int) -> bytes | None:
+        """Return a block's original deliveries, while they are kept."""
+
+    def find(self, identity: bytes) -> list[tuple[int, int]]:
+        """Return (block, ordinal) of the rows that hold an identity, newest first."""
+
+    def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
+        """Return the open contradictions."""
+
+    def pending_evidence(self) -> list[int]:
+        """Return the decided blocks whose evidence is not durable yet."""
+
+    def evidence_files(self, run_id: str | None = None) -> list[EvidenceFile]:
+        """Return the evidence files that are durable."""
+
+    def run_blocks(self, run_id: str) -> int:
+        """Return how many blocks were claimed with deliveries of a run."""
+
+    def closure(self, run_id: str) -> bytes | None:
+        """Return the closing artifact of a run."""
+
+
+class Ledger(LedgerReader, Protocol):
+    """The questions, and the writes of the admission protocol."""
+
+    def register_source(self, source: Source, pipeline: str, topic: str, topic_id: str) -> None:
+        """Make a source known; again is harmless."""
+
+    def take_generation(self, pipeline: str) -> int:
+        """Start a new generation of a pipeline; tasks of older ones get no epoch any more."""
+
+    def take_epoch(self, source: Source, generation: int | None) -> int:
+        """Take over a source partition, or raise `Fenced` when the generation is not the current one.
+
+        Without a generation the source is seized from whoever has it, to resolve what it left in flight.
+        """
+
+    def check_epoch(self, source: Source, epoch: int) -> None:
+        """Raise `Fenced` when somebody else took the source over."""
+
+    def mark(self, source: Source) -> Mark:
+        """Return how far the source is decided."""
+
+    def claim(self, claim: Claim) -> Claimed | Blocked:
+        """Decide every delivery of a block and reserve what is new, in one transaction."""
+
+    def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
+        """Settle, abort or give up a claimed block; marks move unless it is aborted."""
+
+    def count_re_reads(self, source: Source, deliveries: int) -> None:
+        """Count deliveries that were read again below the mark."""
+
+    def record_evidence(
+        self, block_ids: Sequence[int], files: Sequence[EvidenceFile], at: int
+    ) -> None:
+        """Say that the evidence of these blocks is durable in these files."""
+
+    def expire_segments(self, retention_ms: int) -> list[str]:
+        """Drop segments whose keys have expired for every source; return their names."""
+
+    def expire_journal(self, evidence_before: int) -> int:
+        """Drop journal rows whose evidence was durable before a moment; return how many."""
+
+    def close_run(self, run_id: str, artifact: bytes, seen_blocks: int) -> None:
+        """Close a run, unless a block was claimed for it since `seen_blocks` were counted."""
+
+    def close(self) -> None:
+        """Release what is open."""

@@ -1,0 +1,347 @@
+"""The ledger in one SQLite file (WAL, synchronous=FULL), safe with several writing processes.
+
+Every writing transaction takes the write lock first, which stands for all the row locks the protocol asks for:
+the ownership row, the run's row, the store's pointer.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from admitone.core.decisions import (
+    CODE_OF_REASON,
+    CODE_OF_VERDICT,
+    BlockState,
+    Meaning,
+    Reason,
+    Verdict,
+)
+from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
+from admitone.ledger.claims import Deliveries, Holder, candidates, decide, meaning_for
+from admitone.ledger.columns import BUS_SCHEMA, evidence_hash, pack
+from admitone.ledger.port import (
+    Block,
+    Blocked,
+    Claim,
+    Claimed,
+    EvidenceFile,
+    Mark,
+    Outcome,
+    Source,
+)
+from admitone.ledger.sqlite_reader import ADMISSION_STORE, SqliteReader
+from admitone.ledger.sqlite_segments import Segments
+
+
+class SqliteLedger(SqliteReader):
+    """A `Ledger` on a SQLite file."""
+
+    def register_source(self, source: Source, pipeline: str, topic: str, topic_id: str) -> None:
+        """Make a source known; again is harmless."""
+        with self._database.transaction() as db:
+            db.execute(
+                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*source, pipeline, topic, topic_id),
+            )
+
+    def take_generation(self, pipeline: str) -> int:
+        """Start a new generation of a pipeline; tasks of older ones get no epoch any more."""
+        with self._database.transaction() as db:
+            (generation,) = db.execute(
+                "INSERT INTO generation VALUES (?, 1) ON CONFLICT DO UPDATE SET"
+                " generation = generation + 1 RETURNING generation",
+                (pipeline,),
+            ).fetchone()
+        return int(generation)
+
+    def take_epoch(self, source: Source, generation: int | None) -> int:
+        """Take over a source partition, or raise `Fenced` when the generation is not the current one."""
+        with self._database.transaction() as db:
+            row = db.execute(
+                "SELECT s.pipeline, g.generation FROM source s JOIN generation g USING (pipeline)"
+                " WHERE producer_id = ? AND partition = ?",
+                source,
+            ).fetchone()
+            if row is None:
+                raise NotFound(f"Source {tuple(source)} or its pipeline's generation is not registered.")
+            if generation is not None and row[1] != generation:
+                raise Fenced(
+                    f"Generation {generation} of pipeline {row[0]!r} ended; {row[1]} is running now.",
+                    "let the newer pipeline run, or stop it first",
+                )
+            (epoch,) = db.execute(
+                "UPDATE source SET epoch = epoch + 1 WHERE producer_id = ? AND partition = ?"
+                " RETURNING epoch",
+                source,
+            ).fetchone()
+        return int(epoch)
+
+    def check_epoch(self, source: Source, epoch: int) -> None:
+        """Raise `Fenced` when somebody else took the source over."""
+        with self._database.snapshot() as db:
+            _owned(db, source, epoch)
+
+    def mark(self, source: Source) -> Mark:
+        """Return how far the source is decided."""
+        with self._database.snapshot() as db:
+            return _mark(db, source)
+
+    def claim(self, claim: Claim) -> Claimed | Blocked:
+        """Decide every delivery of a block and reserve what is new, in one transaction."""
+        deliveries = Deliveries.of(claim.facts)
+        packed_facts = pack(claim.facts)
+        runs = Counter(claim.facts["run"].to_pylist())
+        offsets = claim.facts["offset"]
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        with self._database.transaction() as db:
+            _owned(db, claim.source, claim.epoch)
+            _at_mark(db, claim.source, claim.after)
+            closed = deliveries.in_closed_runs(_join_runs(db, runs))
+            (block_id,) = db.execute(
+                "INSERT INTO block (producer_id, partition, first_offset, last_offset, deliveries,"
+                " epoch, rules, claimed_at, destinations, runs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " RETURNING block_id",
+                (
+                    *claim.source, first, last, claim.facts.num_rows, claim.epoch, claim.rules,
+                    claim.claimed_at,
+                    orjson.dumps([(d.topic, d.topic_id, d.ends) for d in claim.destinations]).decode(),
+                    orjson.dumps(runs).decode(),
+                ),
+            ).fetchone()  # fmt: skip
+            holders = _reserve(db, claim, deliveries, candidates(deliveries, closed), block_id)
+            verdicts = decide(deliveries, closed, holders, block_id, claim.retention_ms)
+            if isinstance(verdicts, Blocked):
+                db.execute("ROLLBACK")
+                return verdicts
+            db.execute(
+                "UPDATE block SET facts = ?, verdicts = ? WHERE block_id = ?",
+                (packed_facts, pack(verdicts), block_id),
+            )
+            db.execute("INSERT INTO journal VALUES (?, ?)", (block_id, claim.journal))
+        return Claimed(block_id, verdicts)
+
+    def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
+        """Settle, abort or give up a claimed block; marks move unless it is aborted."""
+        if outcome.state is BlockState.ABORTED:
+            self._abort(block, epoch, outcome)
+            return
+        facts, verdicts, _ = self.columns(block.block_id)
+        planned = verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED]
+        verdicts = _with_outcome(verdicts, planned, outcome)
+        admitted = verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED]
+        bus = _bus_column(admitted, outcome)
+        stream_time = facts["stream_time"][-1].as_py()
+        with self._database.transaction() as db:
+            _owned(db, block.source, epoch)
+            _change_state(db, block, outcome)
+            db.execute(
+                "UPDATE block SET verdicts = ?, bus = ?, refused = ?, evidence_hash = ?"
+                " WHERE block_id = ?",
+                (
+                    pack(verdicts), pack(bus), orjson.dumps(outcome.refused).decode(),
+                    evidence_hash(facts, verdicts, bus), block.block_id,
+                ),
+            )  # fmt: skip
+            moved = db.execute(
+                "UPDATE source SET mark = ?, stream_time = ? WHERE producer_id = ? AND partition = ?"
+                " AND mark < ?",
+                (block.last_offset, stream_time, *block.source, block.first_offset),
+            ).rowcount
+            if moved != 1:
+                raise MarkMoved(f"The mark of {tuple(block.source)} has passed block {block.block_id}.")
+            db.executemany(
+                "INSERT INTO anomaly (run_id, identity, payload_hash, block_id, ordinal)"
+                " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                _contradictions(block.block_id, facts, verdicts),
+            )
+
+    def count_re_reads(self, source: Source, deliveries: int) -> None:
+        """Count deliveries that were read again below the mark."""
+        with self._database.transaction() as db:
+            db.execute(
+                "UPDATE source SET re_read = re_read + ? WHERE producer_id = ? AND partition = ?",
+                (deliveries, *source),
+            )
+
+    def record_evidence(
+        self, block_ids: Sequence[int], files: Sequence[EvidenceFile], at: int
+    ) -> None:
+        """Say that the evidence of these blocks is durable in these files."""
+        with self._database.transaction() as db:
+            db.executemany(
+                "INSERT INTO evidence VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+                " rows = excluded.rows, digest = excluded.digest",
+                [(file.path, file.kind, file.run_id, file.rows, file.digest) for file in files],
+            )
+            db.executemany(
+                "INSERT INTO evidence_block VALUES (?, ?) ON CONFLICT DO NOTHING",
+                [(file.path, block_id) for file in files for block_id in block_ids],
+            )
+            db.executemany(
+                "UPDATE block SET evidence_at = ? WHERE block_id = ?",
+                [(at, block_id) for block_id in block_ids],
+            )
+
+    def expire_segments(self, retention_ms: int) -> list[str]:
+        """Drop segments whose keys have expired for every source; return their names."""
+        with self._database.snapshot() as db:
+            (slowest,) = db.execute(
+                "SELECT min(stream_time) FROM source WHERE stream_time IS NOT NULL"
+            ).fetchone()
+            store = Segments(db, ADMISSION_STORE, retention_ms)
+            expired = store.droppable(slowest, retention_ms) if slowest is not None else []
+        for segment in expired:
+            gone = False
+            while not gone:
+                with self._database.transaction() as db:
+                    gone = Segments(db, ADMISSION_STORE, retention_ms).delete_some(segment)
+        return expired
+
+    def expire_journal(self, evidence_before: int) -> int:
+        """Drop journal rows whose evidence was durable before a moment; return how many."""
+        with self._database.transaction() as db:
+            return db.execute(
+                "DELETE FROM journal WHERE block_id IN (SELECT block_id FROM block"
+                " WHERE evidence_at < ? AND state IN ('SETTLED', 'RETRACTED'))",
+                (evidence_before,),
+            ).rowcount
+
+    def close_run(self, run_id: str, artifact: bytes, seen_blocks: int) -> None:
+        """Close a run, unless a block was claimed for it since `seen_blocks` were counted."""
+        with self._database.transaction() as db:
+            closed = db.execute(
+                "UPDATE run SET state = 'CLOSED', artifact = ? WHERE run_id = ? AND state = 'OPEN'"
+                " AND blocks = ?",
+                (artifact, run_id, seen_blocks),
+            ).rowcount
+        if closed != 1:
+            raise RunIsRed(
+                f"Run {run_id!r} took deliveries, or was closed, while it was being checked.",
+                f"admitone close {run_id}",
+            )
+
+    def _abort(self, block: Block, epoch: int, outcome: Outcome) -> None:
+        with self._database.transaction() as db:
+            _owned(db, block.source, epoch)
+            _change_state(db, block, outcome)
+            db.execute(
+                "UPDATE block SET facts = NULL, verdicts = NULL WHERE block_id = ?", (block.block_id,)
+            )
+            db.execute("DELETE FROM journal WHERE block_id = ?", (block.block_id,))
+            db.executemany(
+                "UPDATE run SET blocks = blocks - 1 WHERE run_id = ?", [(run,) for run in block.runs]
+            )
+
+
+def _owned(db: sqlite3.Connection, source: Source, epoch: int) -> None:
+    row = db.execute(
+        "SELECT epoch FROM source WHERE producer_id = ? AND partition = ?", source
+    ).fetchone()
+    if row is None or row[0] != epoch:
+        raise Fenced(f"Source {tuple(source)} is held under epoch {row and row[0]}, not {epoch}.")
+
+
+def _mark(db: sqlite3.Connection, source: Source) -> Mark:
+    row = db.execute(
+        "SELECT mark, stream_time FROM source WHERE producer_id = ? AND partition = ?", source
+    ).fetchone()
+    return Mark(*row) if row else Mark()
+
+
+def _at_mark(db: sqlite3.Connection, source: Source, expected: Mark) -> None:
+    found = _mark(db, source)
+    in_flight = db.execute(
+        "SELECT block_id FROM block WHERE producer_id = ? AND partition = ? AND state = 'IN_FLIGHT'",
+        source,
+    ).fetchone()
+    if found != expected or in_flight:
+        raise MarkMoved(
+            f"Source {tuple(source)} was expected at {expected} with nothing in flight, it is at {found}"
+            + (f" with block {in_flight[0]} in flight." if in_flight else ".")
+        )
+
+
+def _join_runs(db: sqlite3.Connection, runs: Counter[str]) -> set[str]:
+    """Count the block for its runs; return those that are closed."""
+    db.executemany(
+        "INSERT INTO run (run_id, blocks) VALUES (?, 1) ON CONFLICT DO UPDATE SET blocks = blocks + 1",
+        [(run,) for run in runs],
+    )
+    return {run for (run,) in db.execute("SELECT run_id FROM run WHERE state = 'CLOSED'") if run in runs}
+
+
+def _reserve(
+    db: sqlite3.Connection, claim: Claim, deliveries: Deliveries, ordinals: np.ndarray, block_id: int
+) -> dict[int, Holder]:
+    if not len(ordinals):
+        return {}
+
+    def decides(ordinal: int, holder: Holder) -> bool:
+        meaning = meaning_for(holder, deliveries, ordinal, claim.retention_ms)
+        return meaning is not Meaning.NEW
+
+    event_times = deliveries.event_time[ordinals]
+    rows = [
+        (deliveries.keys[ordinal], ordinal, deliveries.hashes[ordinal], event_time)
+        for ordinal, event_time in zip(ordinals.tolist(), event_times.tolist(), strict=True)
+    ]
+    rows.sort()
+    store = Segments(db, ADMISSION_STORE, claim.retention_ms)
+    return store.claim(rows, int(event_times.max()), claim.rules, block_id, decides)
+
+
+def _change_state(db: sqlite3.Connection, block: Block, outcome: Outcome) -> None:
+    changed = db.execute(
+        "UPDATE block SET state = ?, decided_at = ?, published_at = ?"
+        " WHERE block_id = ? AND state = ?",
+        (outcome.state, outcome.decided_at, outcome.published_at, block.block_id, block.state),
+    ).rowcount
+    if changed != 1:
+        raise MarkMoved(f"Block {block.block_id} is no longer {block.state}.")
+
+
+def _with_outcome(verdicts: pa.Table, planned: np.ndarray, outcome: Outcome) -> pa.Table:
+    """Turn planned admissions into what became of them."""
+    verdict = verdicts["verdict"].to_numpy().copy()
+    reason = verdicts["reason"].to_numpy().copy()
+    if outcome.state is BlockState.AMBIGUOUS:
+        verdict[planned] = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
+        reason[planned] = CODE_OF_REASON[Reason.PUBLISH_UNKNOWN]
+    for ordinal in outcome.refused:
+        verdict[ordinal] = CODE_OF_VERDICT[Verdict.QUARANTINED]
+        reason[ordinal] = CODE_OF_REASON[Reason.PUBLISH_FAILED]
+    return verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(1, "reason", pa.array(reason))
+
+
+def _bus_column(admitted: np.ndarray, outcome: Outcome) -> pa.Table:
+    offsets = np.full(len(admitted), -1, dtype=np.int64)
+    if outcome.bus_offsets is not None:
+        offsets[admitted] = outcome.bus_offsets
+    return pa.table([pa.array(offsets, mask=offsets < 0)], schema=BUS_SCHEMA)
+
+
+def _contradictions(
+    block_id: int, facts: pa.Table, verdicts: pa.Table
+) -> list[tuple[str, bytes, bytes, int, int]]:
+    mismatched = np.flatnonzero(
+        verdicts["reason"].to_numpy() == CODE_OF_REASON[Reason.PAYLOAD_MISMATCH]
+    )
+    rows = facts.take(pa.array(mismatched))
+    return [
+        (run, identity, digest, block_id, ordinal)
+        for run, identity, digest, ordinal in zip(
+            rows["run"].to_pylist(),
+            rows["identity"].to_pylist(),
+            rows["payload_hash"].to_pylist(),
+            mismatched.tolist(),
+            strict=True,
+        )
+    ]
+

@@ -1,0 +1,176 @@
+"""Questions to the SQLite ledger; nothing here can write."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+
+from admitone.core.decisions import DECIDED_STATES, BlockState
+from admitone.core.errors import NotFound
+from admitone.core.identity import KEY_BYTES
+from admitone.ledger.columns import unpack
+from admitone.ledger.port import (
+    Anomaly,
+    Block,
+    Destination,
+    EvidenceFile,
+    Mark,
+    Source,
+    SourceInfo,
+)
+from admitone.ledger.sqlite_schema import MIGRATIONS
+from admitone.ledger.sqlite_segments import Segments
+from admitone.sqlite import Database
+
+ADMISSION_STORE = "admission"
+
+_BLOCK = (
+    "SELECT block_id, producer_id, partition, first_offset, last_offset, deliveries, epoch, state, rules,"
+    " claimed_at, decided_at, published_at, destinations, refused, runs, evidence_hash FROM block"
+)
+_DECIDED = f"state IN ({', '.join(repr(str(state)) for state in DECIDED_STATES)})"
+
+
+class SqliteReader:
+    """A `LedgerReader` on a SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self._database = Database(path, MIGRATIONS)
+
+    def sources(self) -> list[SourceInfo]:
+        """Return every source this ledger has seen."""
+        with self._database.snapshot() as db:
+            rows = db.execute(
+                "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read"
+                " FROM source ORDER BY topic, producer_id, partition"
+            ).fetchall()
+        return [
+            SourceInfo(Source(producer, partition), pipeline, topic, topic_id, Mark(mark, time), again)
+            for producer, partition, pipeline, topic, topic_id, mark, time, again in rows
+        ]
+
+    def runs(self) -> dict[str, str]:
+        """Return the state of each run, OPEN or CLOSED."""
+        with self._database.snapshot() as db:
+            return dict(db.execute("SELECT run_id, state FROM run ORDER BY run_id"))
+
+    def blocks(
+        self, *, states: Sequence[BlockState] | None = None, source: Source | None = None
+    ) -> list[Block]:
+        """Return block rows in the order they were claimed."""
+        where, values = ["true"], []
+        if states is not None:
+            where.append(f"state IN ({', '.join('?' * len(states))})")
+            values += [str(state) for state in states]
+        if source is not None:
+            where.append("producer_id = ? AND partition = ?")
+            values += list(source)
+        with self._database.snapshot() as db:
+            rows = db.execute(f"{_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values)
+            return [_block(row) for row in rows]
+
+    def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
+        """Return a block's facts, verdicts and bus columns."""
+        with self._database.snapshot() as db:
+            return _columns(db, block_id)
+
+    def decided(self) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
+        """Yield every decided block with its columns, from one snapshot."""
+        with self._database.snapshot() as db:
+            rows = db.execute(f"{_BLOCK} WHERE {_DECIDED} ORDER BY block_id").fetchall()
+            for row in rows:
+                block = _block(row)
+                yield block, *_columns(db, block.block_id)
+
+    def journal(self, block_id: int) -> bytes | None:
+        """Return a block's original deliveries, while they are kept."""
+        with self._database.snapshot() as db:
+            row = db.execute("SELECT deliveries FROM journal WHERE block_id = ?", (block_id,)).fetchone()
+        return row[0] if row else None
+
+    def find(self, identity: bytes) -> list[tuple[int, int]]:
+        """Return (block, ordinal) of the rows that hold an identity, newest first."""
+        with self._database.snapshot() as db:
+            return Segments(db, ADMISSION_STORE, 1).find(identity[:KEY_BYTES])
+
+    def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
+        """Return the open contradictions."""
+        with self._database.snapshot() as db:
+            rows = db.execute(
+                "SELECT run_id, identity, payload_hash, block_id, ordinal FROM anomaly"
+                " WHERE state = 'OPEN' AND (? IS NULL OR run_id = ?) ORDER BY block_id, ordinal",
+                (run_id, run_id),
+            ).fetchall()
+        return [Anomaly(*row) for row in rows]
+
+    def pending_evidence(self) -> list[int]:
+        """Return the decided blocks whose evidence is not durable yet."""
+        with self._database.snapshot() as db:
+            rows = db.execute(
+                f"SELECT block_id FROM block WHERE evidence_at IS NULL AND {_DECIDED} ORDER BY block_id"
+            ).fetchall()
+        return [block_id for (block_id,) in rows]
+
+    def evidence_files(self, run_id: str | None = None) -> list[EvidenceFile]:
+        """Return the evidence files that are durable."""
+        with self._database.snapshot() as db:
+            rows = db.execute(
+                "SELECT path, kind, run_id, rows, digest FROM evidence WHERE ? IS NULL OR run_id = ?"
+                " ORDER BY path",
+                (run_id, run_id),
+            ).fetchall()
+        return [EvidenceFile(*row) for row in rows]
+
+    def run_blocks(self, run_id: str) -> int:
+        """Return how many blocks were claimed with deliveries of a run."""
+        with self._database.snapshot() as db:
+            row = db.execute("SELECT blocks FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def closure(self, run_id: str) -> bytes | None:
+        """Return the closing artifact of a run."""
+        with self._database.snapshot() as db:
+            row = db.execute("SELECT artifact FROM run WHERE run_id = ?", (run_id,)).fetchone()
+        return row[0] if row else None
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        self._database.close()
+
+
+def _block(row: tuple) -> Block:  # type: ignore[type-arg]
+    block_id, producer, partition, *plain, state, rules, claimed, decided, published = row[:12]
+    first, last, deliveries, epoch = plain
+    destinations, refused, runs, digest = row[12:]
+    return Block(
+        block_id,
+        Source(producer, partition),
+        first,
+        last,
+        deliveries,
+        epoch,
+        BlockState(state),
+        rules,
+        claimed,
+        decided,
+        published,
+        tuple(
+            Destination(topic, topic_id, tuple(ends))
+            for topic, topic_id, ends in orjson.loads(destinations)
+        ),
+        tuple(orjson.loads(refused)),
+        orjson.loads(runs),
+        digest,
+    )
+
+
+def _columns(db: sqlite3.Connection, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
+    row = db.execute("SELECT facts, verdicts, bus FROM block WHERE block_id = ?", (block_id,)).fetchone()
+    if row is None or row[0] is None:
+        raise NotFound(f"Block {block_id} has no columns; it does not exist or was aborted.")
+    facts, verdicts, bus = row
+    return unpack(facts), unpack(verdicts), unpack(bus) if bus is not None else None

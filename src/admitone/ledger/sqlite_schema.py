@@ -1,0 +1,115 @@
+"""The tables of the SQLite ledger, oldest version first; a released version never changes."""
+
+from __future__ import annotations
+
+from admitone.core.decisions import BLOCK_TRANSITIONS
+
+_ALLOWED = " OR ".join(
+    f"(OLD.state = '{before}' AND NEW.state = '{after}')" for before, after in sorted(BLOCK_TRANSITIONS)
+)
+
+MIGRATIONS = (
+    f"""CREATE TABLE generation (pipeline TEXT PRIMARY KEY, generation INTEGER NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE source (
+    producer_id INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    pipeline TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    mark INTEGER NOT NULL DEFAULT -1,
+    stream_time INTEGER,
+    re_read INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (producer_id, partition)
+) WITHOUT ROWID;
+
+CREATE TRIGGER marks_never_go_back BEFORE UPDATE OF mark, stream_time, epoch ON source
+WHEN NEW.mark < OLD.mark OR NEW.stream_time < OLD.stream_time OR NEW.epoch < OLD.epoch
+BEGIN SELECT RAISE(ABORT, 'a mark, stream time or epoch cannot go back'); END;
+
+CREATE TABLE run (
+    run_id TEXT PRIMARY KEY,
+    state TEXT NOT NULL DEFAULT 'OPEN' CHECK (state IN ('OPEN', 'CLOSED')),
+    blocks INTEGER NOT NULL DEFAULT 0,
+    artifact BLOB
+) WITHOUT ROWID;
+
+CREATE TRIGGER closed_runs_stay_closed BEFORE UPDATE OF state ON run
+WHEN OLD.state = 'CLOSED' AND NEW.state <> 'CLOSED'
+BEGIN SELECT RAISE(ABORT, 'a closed run cannot be opened again'); END;
+
+CREATE TABLE block (
+    block_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    producer_id INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL,
+    last_offset INTEGER NOT NULL,
+    deliveries INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'IN_FLIGHT',
+    rules INTEGER NOT NULL,
+    claimed_at INTEGER NOT NULL,
+    decided_at INTEGER,
+    published_at INTEGER,
+    destinations TEXT NOT NULL,
+    refused TEXT NOT NULL DEFAULT '[]',
+    runs TEXT NOT NULL,
+    evidence_hash BLOB,
+    evidence_at INTEGER,
+    facts BLOB,
+    verdicts BLOB,
+    bus BLOB
+);
+
+CREATE INDEX block_of_source ON block (producer_id, partition, first_offset);
+
+CREATE INDEX unsettled_block ON block (state) WHERE state IN ('IN_FLIGHT', 'AMBIGUOUS');
+
+CREATE INDEX block_without_evidence ON block (block_id)
+WHERE evidence_at IS NULL AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED');
+
+CREATE TRIGGER blocks_follow_the_table BEFORE UPDATE OF state ON block
+WHEN NEW.state <> OLD.state AND NOT ({_ALLOWED})
+BEGIN SELECT RAISE(ABORT, 'this change of a block''s state is not allowed'); END;
+
+CREATE TRIGGER blocks_are_born_in_flight BEFORE INSERT ON block WHEN NEW.state <> 'IN_FLIGHT'
+BEGIN SELECT RAISE(ABORT, 'a block begins in flight'); END;
+
+CREATE TABLE journal (block_id INTEGER PRIMARY KEY, deliveries BLOB NOT NULL);
+
+CREATE TABLE anomaly (
+    run_id TEXT NOT NULL,
+    identity BLOB NOT NULL,
+    payload_hash BLOB NOT NULL,
+    block_id INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'OPEN',
+    PRIMARY KEY (run_id, identity, payload_hash)
+) WITHOUT ROWID;
+
+CREATE TABLE evidence (
+    path TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    run_id TEXT NOT NULL,
+    rows INTEGER NOT NULL,
+    digest BLOB NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE evidence_block (path TEXT NOT NULL, block_id INTEGER NOT NULL, PRIMARY KEY (path, block_id))
+WITHOUT ROWID;
+
+CREATE TABLE store (
+    name TEXT PRIMARY KEY,
+    open_segment INTEGER,
+    stream_time INTEGER,
+    dropped_before INTEGER
+) WITHOUT ROWID;
+
+CREATE TABLE segment (
+    store TEXT NOT NULL,
+    segment INTEGER NOT NULL,
+    interval INTEGER NOT NULL,
+    PRIMARY KEY (store, segment)
+) WITHOUT ROWID""",
+)

@@ -1,0 +1,151 @@
+"""The folder log as a Spark stream: one task per partition, in offset order, like Spark's Kafka source."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+
+from admitone.settings import Settings
+from admitone.transport.folder import FolderLog
+from admitone.transport.open import open_transport
+from admitone.transport.port import Topic
+
+_FORMAT = "admitone_log"
+_SCHEMA = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
+    " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+
+Offsets = dict[str, dict[str, int]]
+"""Next offset by topic id and partition (text, because Spark keeps offsets as JSON)."""
+
+
+def log_stream(
+    spark: SparkSession,
+    settings: Settings,
+    topics: Sequence[str],
+    starts: dict[str, dict[int, int]],
+    max_per_trigger: int,
+) -> DataFrame:
+    """Return the log's topics as a stream that begins at the given next offsets, by topic name.
+
+    The incarnation of each topic is fixed here: when one is deleted or recreated, the stream fails instead of
+    silently reading another topic's offsets.
+    """
+    spark.dataSource.register(FolderLogSource)
+    transport = open_transport(settings)
+    found = [transport.topic(name) for name in topics]
+    begin: Offsets = {}
+    for topic in found:
+        wanted = starts.get(topic.name, {})
+        begin[topic.topic_id] = {
+            str(number): wanted.get(number, earliest)
+            for number, earliest in enumerate(transport.starts(topic))
+        }
+    transport.close()
+    return (
+        spark.readStream.format(_FORMAT)
+        .option("path", str(settings.resolve(settings.transport.path)))
+        .option("topics", json.dumps([[t.name, t.topic_id, t.partitions] for t in found]))
+        .option("begin", json.dumps(begin))
+        .option("maxPerTrigger", str(max_per_trigger))
+        .load()
+    )
+
+
+class FolderLogSource(DataSource):
+    """Spark's name for the folder log."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the format's name."""
+        return _FORMAT
+
+    def schema(self) -> str:
+        """Return the columns of the Kafka source."""
+        return _SCHEMA
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """Return the reader of one query."""
+        return _Reader(dict(self.options))
+
+
+class _Range(InputPartition):
+    def __init__(self, topic: Topic, partition: int, start: int, end: int) -> None:
+        super().__init__(None)
+        self.topic, self.partition, self.start, self.end = topic, partition, start, end
+
+
+class _Reader(DataSourceStreamReader):
+    def __init__(self, options: dict[str, str]) -> None:
+        self._path = options["path"]
+        self._topics = [Topic(*entry) for entry in json.loads(options["topics"])]
+        self._begin: Offsets = json.loads(options["begin"])
+        self._limit = int(options["maxpertrigger"])
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._begin
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._limit)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        ends = self._ends()
+        if isinstance(limit, ReadAllAvailable):
+            return ends
+        wanted = {
+            (topic, partition): max(end - start[topic][partition], 0)
+            for topic, partitions in ends.items()
+            for partition, end in partitions.items()
+        }
+        given = _share(wanted, self._limit)
+        return {
+            topic: {
+                partition: start[topic][partition] + given[topic, partition]
+                for partition in partitions
+            }
+            for topic, partitions in ends.items()
+        }
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        return self._ends()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [
+            _Range(topic, number, start[topic.topic_id][str(number)], end[topic.topic_id][str(number)])
+            for topic in self._topics
+            for number in range(topic.partitions)
+            if start[topic.topic_id][str(number)] < end[topic.topic_id][str(number)]
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Range)
+        log = FolderLog(Path(self._path))
+        yield from log.read(partition.topic, partition.partition, partition.start, partition.end)
+        log.close()
+
+    def _ends(self) -> Offsets:
+        log = FolderLog(Path(self._path))
+        ends = {
+            topic.topic_id: {str(number): end for number, end in enumerate(log.ends(topic))}
+            for topic in self._topics
+        }
+        log.close()
+        return ends
+
+
+def _share(wanted: dict[tuple[str, str], int], limit: int) -> dict[tuple[str, str], int]:
+    """Share a limit among partitions: small ones get all they want, the rest equal parts."""
+    given: dict[tuple[str, str], int] = {}
+    left = limit
+    for count, key in enumerate(sorted(wanted, key=wanted.__getitem__)):
+        given[key] = min(wanted[key], max(left // (len(wanted) - count), 1 if wanted[key] else 0))
+        left = max(left - given[key], 0)
+    return given

@@ -1,0 +1,105 @@
+"""One SQLite file: durable on commit, safe with several processes, migrated forwards only."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from admitone.core.errors import ConfigurationError, ServiceUnreachable
+
+_BUSY_SECONDS = 120.0
+
+
+class Database:
+    """A SQLite file with a connection of its own for each process and thread.
+
+    Every writing transaction takes the write lock at its start, so it never has to be upgraded; readers
+    see one snapshot and are never blocked. Connections are opened where they are used: one that
+    crosses a fork corrupts the file.
+    """
+
+    def __init__(self, path: Path, migrations: Sequence[str]) -> None:
+        self.path = path
+        self._migrations = migrations
+        self._local = threading.local()
+        self._migrated_in: int | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Hold the write lock; commit at the end unless it was rolled back, roll back on any error."""
+        connection = self._connection()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            if connection.in_transaction:
+                connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Read one consistent state, however long it takes."""
+        connection = self._connection()
+        connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        connection = getattr(self._local, "connection", None)
+        if connection is not None and self._local.pid == os.getpid():
+            connection.close()
+        self._local.connection = None
+
+    def _connection(self) -> sqlite3.Connection:
+        if getattr(self._local, "connection", None) is None or self._local.pid != os.getpid():
+            self._local.connection = self._open()
+            self._local.pid = os.getpid()
+        connection: sqlite3.Connection = self._local.connection
+        return connection
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(
+                self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            connection.execute("PRAGMA journal_mode=WAL")
+        except (OSError, sqlite3.OperationalError) as error:
+            raise ServiceUnreachable(
+                f"Cannot open {self.path.name}: {error}.", "check that its folder exists and is writable"
+            ) from error
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("PRAGMA cache_size=-65536")
+        connection.execute("PRAGMA foreign_keys=ON")
+        if self._migrated_in != os.getpid():
+            self._migrate(connection)
+            self._migrated_in = os.getpid()
+        return connection
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        known = len(self._migrations)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > known:
+            raise ConfigurationError(
+                f"{self.path.name} has version {version}, this program knows up to {known}.",
+                "use the version of admitone that wrote it, or a newer one",
+            )
+        if version == known:
+            return
+        connection.execute("BEGIN EXCLUSIVE")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for number in range(version, known):
+            for statement in self._migrations[number].split(";\n\n"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version={known}")
+        connection.execute("COMMIT")
