@@ -44,8 +44,11 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Read one consistent state, however long it takes."""
+        """Read one consistent state, however long it takes; snapshots within it see the same."""
         connection = self._connection()
+        if connection.in_transaction:
+            yield connection
+            return
         connection.execute("BEGIN")
         try:
             yield connection

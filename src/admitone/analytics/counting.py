@@ -90,7 +90,9 @@ def build_deltas(
     late: dict[tuple[str, int], int] = defaultdict(int)
     rows: list[tuple[Any, ...]] = []
     for batch in batches:
-        for kind, name, minute, payload in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+        for kind, name, minute, payload in zip(
+            *(c.to_pylist() for c in batch.columns), strict=True
+        ):
             if kind == "count":
                 sums[name, minute].append(payload)
             elif kind == "late":
@@ -136,7 +138,9 @@ class _Task:
         for stretch, highest, re_read in seen:
             counted = int((stretch.rows & readable).sum())
             skipped = int((stretch.rows & fresh).sum()) - counted
-            read = self._reads.setdefault((stretch.topic, stretch.partition), [NOTHING_READ, 0, 0, 0])
+            read = self._reads.setdefault(
+                (stretch.topic, stretch.partition), [NOTHING_READ, 0, 0, 0]
+            )
             read[0] = max(read[0], highest)
             read[1] += counted
             read[2] += re_read
@@ -231,7 +235,12 @@ class _Task:
             for source, times in self._sources.items()
         ]
         rows += [
-            ("values", dimension, 0, orjson.dumps([attribute, *self._reported[dimension, attribute]]))
+            (
+                "values",
+                dimension,
+                0,
+                orjson.dumps([attribute, *self._reported[dimension, attribute]]),
+            )
             for dimension, attribute in self._overflowed
         ]
         if rows:

@@ -154,8 +154,9 @@ class Folding:
     def _gather(
         self, sums: dict[Window, WindowSketch], window: Window, sketch: WindowSketch
     ) -> None:
+        # Sums have wide counters whatever they are sums for, so that no counter stops on the way.
         if window not in sums:
-            sums[window] = WindowSketch(self._parameters.of(window.kind))
+            sums[window] = WindowSketch(self._parameters.sketch.widened())
         sums[window].merge(sketch)
 
     def _raise(self, name: str, sums: dict[Window, WindowSketch]) -> None:
@@ -176,11 +177,12 @@ class Folding:
         if sketch.total == 0 and self._add_late(window, name, sketch):
             return
         stored = self._shelf.get(window.key, name)
-        if stored is not None:
-            before = WindowSketch.from_bytes(stored)
-            before.merge(sketch)
-            sketch = before
-        self._shelf.put(window.key, name, sketch.to_bytes())
+        if stored is None:
+            whole = WindowSketch(self._parameters.of(window.kind))
+        else:
+            whole = WindowSketch.from_bytes(stored)
+        whole.merge(sketch)
+        self._shelf.put(window.key, name, whole.to_bytes())
 
     def _add_late(self, window: Window, name: str, sketch: WindowSketch) -> bool:
         stored = self._shelf.meta(window.key, name)

@@ -16,7 +16,7 @@ from admitone.analytics.port import (
     KeptValues,
     PartitionRead,
 )
-from admitone.analytics.schema import migrate
+from admitone.analytics.sqlite_schema import migrate
 from admitone.analytics.sqlite_reader import (
     PREFIXES,
     SqliteSketchReader,

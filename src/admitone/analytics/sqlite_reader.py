@@ -18,7 +18,7 @@ from admitone.analytics.port import (
     SourceProgress,
     StoreState,
 )
-from admitone.analytics.schema import check_version
+from admitone.analytics.sqlite_schema import check_version
 from admitone.core.errors import NotFound
 from admitone.core.sketches import SketchBytes, SketchParameters, WindowSketch
 from admitone.core.windows import KINDS, Window, window_of

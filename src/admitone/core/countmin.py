@@ -10,10 +10,13 @@ Bytes, little-endian:
 
     magic      4 bytes   "ACMS"
     version    uint8     1
-    bits       uint8     32 or 64
+    bits       uint8     32 or 64: where a counter stops
     depth      uint16
     width      uint32
-    cells      zstd of depth x width counters, row by row
+    form       uint8     0: all counters; 1, 2, 4 or 8: only those above 0, with so many bytes each
+    spare      3 bytes   0
+    cells      form 0: zstd of depth x width counters, row by row
+               else: the positions (uint16, or uint32 where there are more), then the counters
 
 Example, width 4, depth 2. "a" has the cells 1 and 3, "b" the cells 1 and 0. After a x 5 and b x 2 the rows are
 [0 7 0 0] and [2 0 0 5]: a is at most min(7, 5) = 5, b at most min(7, 2) = 2.
@@ -43,8 +46,10 @@ from admitone.core.errors import IntegrityError
 
 _MAGIC: Final = b"ACMS"
 _VERSION: Final = 1
-_HEADER: Final = struct.Struct("<4sBBHI")
-_TYPES: Final[dict[int, Any]] = {32: np.dtype("<u4"), 64: np.dtype("<u8")}
+_HEADER: Final = struct.Struct("<4sBBHIB3x")
+_COUNTERS: Final[dict[int, Any]] = {size: np.dtype(f"<u{size}") for size in (1, 2, 4, 8)}
+_STOPPED: Final = (1 << 64) - 1
+_FEW_CELLS: Final = 160
 
 Cells = npt.NDArray[np.int64]
 
@@ -61,23 +66,17 @@ class CountMin:
 
     __slots__ = ("bits", "cells", "depth", "width")
 
-    def __init__(self, width: int, depth: int, bits: int = 32, cells: Any = None) -> None:
+    def __init__(self, width: int, depth: int, bits: int = 32) -> None:
         self.width = width
         self.depth = depth
         self.bits = bits
-        self.cells: npt.NDArray[Any] = (
-            np.zeros(width * depth, _TYPES[bits]) if cells is None else cells
-        )
-
-    @property
-    def ceiling(self) -> int:
-        """Return the value at which a counter stops."""
-        return (1 << self.bits) - 1
+        # 64 bits in memory whatever is stored, and one value for "stopped".
+        self.cells: npt.NDArray[np.uint64] = np.zeros(width * depth, np.uint64)
 
     @property
     def saturated(self) -> bool:
         """Tell whether any counter has stopped."""
-        return bool((self.cells == self.ceiling).any())
+        return bool(self.cells.max() == _STOPPED)
 
     def update(self, items: Sequence[str], weights: Iterable[int]) -> None:
         """Add the weight of every item to its cells."""
@@ -95,51 +94,69 @@ class CountMin:
     def estimate(self, item: str, total: int) -> int:
         """Return the item's certain upper bound; a cell that has stopped reads as the total."""
         counts = self.cells[cells_of(item, self.width, self.depth)].tolist()
-        return min(total if count == self.ceiling else count for count in counts)
+        return min(total if count == _STOPPED else count for count in counts)
 
     def merge(self, other: CountMin) -> None:
-        """Add another sketch of the same shape; the narrower counters are widened."""
+        """Add another sketch of the same shape; its counters may be wider or narrower."""
         if (self.width, self.depth) != (other.width, other.depth):
             raise ValueError(
                 f"cannot merge Count-Min {other.width}x{other.depth} into {self.width}x{self.depth}: "
                 "merge only equal shapes"
             )
-        if self.bits < other.bits:
-            self.cells, self.bits = self._widened(), other.bits
-        self._add(other._widened())
+        self._add(other.cells)
 
     def to_bytes(self) -> bytes:
-        """Return the versioned, compressed form."""
-        header = _HEADER.pack(_MAGIC, _VERSION, self.bits, self.depth, self.width)
-        compressed: bytes = pa.Codec("zstd", 1).compress(self.cells.tobytes(), asbytes=True)
-        return header + compressed
+        """Return the versioned, compact form."""
+        positions = self.cells.nonzero()[0]
+        if len(positions) > _FEW_CELLS:
+            form = 0
+            stored = np.minimum(self.cells, (1 << self.bits) - 1).astype(_COUNTERS[self.bits // 8])
+            body: bytes = pa.Codec("zstd", 1).compress(stored.tobytes(), asbytes=True)
+        else:
+            counters = np.minimum(self.cells[positions], (1 << self.bits) - 1)
+            largest = int(counters.max(initial=0))
+            form = next(size for size in _COUNTERS if largest < 1 << 8 * size)
+            body = positions.astype(self._position).tobytes() + counters.astype(_COUNTERS[form]).tobytes()
+        return _HEADER.pack(_MAGIC, _VERSION, self.bits, self.depth, self.width, form) + body
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CountMin:
         """Read what `to_bytes` wrote, and refuse what a newer release wrote."""
         if len(data) < _HEADER.size or data[:4] != _MAGIC:
             raise IntegrityError("These bytes are no Count-Min sketch.", "restore the store")
-        _, version, bits, depth, width = _HEADER.unpack_from(data)
-        if version != _VERSION or bits not in _TYPES:
+        _, version, bits, depth, width, form = _HEADER.unpack_from(data)
+        if version != _VERSION:
             raise IntegrityError(
                 f"Expected a Count-Min sketch of version {_VERSION}, got version {version}.",
                 "use the release that wrote it, or a newer one",
             )
-        size = width * depth * bits // 8
-        raw = pa.Codec("zstd").decompress(data[_HEADER.size :], size, asbytes=True)
-        return cls(width, depth, bits, np.frombuffer(raw, _TYPES[bits]))
+        sketch = cls(width, depth, bits)
+        if form == 0:
+            size = width * depth * bits // 8
+            raw = pa.Codec("zstd").decompress(data[_HEADER.size :], size, asbytes=True)
+            sketch.cells = np.frombuffer(raw, _COUNTERS[bits // 8]).astype(np.uint64)
+        else:
+            entry = form + sketch._position.itemsize
+            count = (len(data) - _HEADER.size) // entry
+            positions = np.frombuffer(data, sketch._position, count, _HEADER.size)
+            after = _HEADER.size + positions.nbytes
+            sketch.cells[positions] = np.frombuffer(data, _COUNTERS[form], count, after)
+        sketch._stop()
+        return sketch
 
-    def _widened(self) -> npt.NDArray[np.uint64]:
-        wide = self.cells.astype(np.uint64)
-        if self.bits == 32 and self.saturated:
-            # What had stopped at 32 bits must not start counting again at 64.
-            wide[self.cells == self.ceiling] = (1 << 64) - 1
-        return wide
+    @property
+    def _position(self) -> np.dtype[Any]:
+        return np.dtype("<u2") if self.width * self.depth <= 1 << 16 else np.dtype("<u4")
 
     def _add(self, added: npt.NDArray[np.uint64]) -> None:
-        total = self._widened()
-        total += added
-        total[total < added] = (1 << 64) - 1
-        if self.bits == 32:
-            np.minimum(total, self.ceiling, out=total)
-        self.cells = total.astype(_TYPES[self.bits])
+        total = self.cells + added
+        wrapped = total < added
+        if wrapped.any():
+            total[wrapped] = _STOPPED
+        self.cells = total
+        self._stop()
+
+    def _stop(self) -> None:
+        ceiling = (1 << self.bits) - 1
+        if self.cells.max() >= ceiling:
+            self.cells[self.cells >= ceiling] = _STOPPED

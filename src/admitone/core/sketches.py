@@ -21,9 +21,10 @@ counted here and in no sketch, so total + late is everything that was admitted.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
+
+import orjson
 
 from admitone.core.countmin import Cells, CountMin
 from admitone.core.errors import IntegrityError
@@ -80,12 +81,12 @@ class Meta(NamedTuple):
             **self._asdict(),
             "parameters": self.parameters._asdict(),
         }
-        return json.dumps(document, separators=(",", ":")).encode()
+        return orjson.dumps(document)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Meta:
         """Read what `to_bytes` wrote; fields a newer minor release added are ignored."""
-        document: dict[str, Any] = json.loads(data)
+        document: dict[str, Any] = orjson.loads(data)
         if document["version"] != META_VERSION:
             raise IntegrityError(
                 f"Expected window totals of version {META_VERSION}, got {document['version']}.",
@@ -129,7 +130,6 @@ class WindowSketch:
         """Add another window of the same list."""
         if other.total:
             self.countmin.merge(other.countmin)
-            self.parameters = self.parameters._replace(counter_bits=self.countmin.bits)
             self.summary.merge(other.summary)
         self.total += other.total
         self.late += other.late

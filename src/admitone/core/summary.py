@@ -12,11 +12,12 @@ Bytes, little-endian:
 
     magic      4 bytes   "ASUM"
     version    uint8     1
-    spare      3 bytes   0
+    form       uint8     0: zstd, 1: as it is
+    spare      2 bytes   0
     items      uint32    length of the items' part
     distinct   uint32    length of the distinct part
     forgotten  uint64    what emptied tables had subtracted
-    parts      zstd of both, one after the other (DataSketches' own portable forms)
+    parts      both, one after the other, in DataSketches' own portable forms
 
 Example. Table of 3; the stream a a a b b c d. At d the table is full, the median 2 is subtracted: a = 1, offset 2. So
 1 <= a <= 3 (true 3), and everything else is at most 2.
@@ -44,8 +45,9 @@ from admitone.core.errors import IntegrityError
 
 _MAGIC: Final = b"ASUM"
 _VERSION: Final = 1
-_HEADER: Final = struct.Struct("<4sB3xIIQ")
+_HEADER: Final = struct.Struct("<4sBB2xIIQ")
 _LG_REGISTERS: Final = 12
+_SMALL_BYTES: Final = 512
 
 
 class Bounds(NamedTuple):
@@ -127,22 +129,25 @@ class Summary:
         items = self._items.serialize()
         distinct = self._registers().serialize_compact()
         forgotten = self._forgotten if self._items.num_active_items else self.offset
-        header = _HEADER.pack(_MAGIC, _VERSION, len(items), len(distinct), forgotten)
-        compressed: bytes = pa.Codec("zstd", 1).compress(items + distinct, asbytes=True)
-        return header + compressed
+        parts: bytes = items + distinct
+        small = len(parts) <= _SMALL_BYTES
+        header = _HEADER.pack(_MAGIC, _VERSION, small, len(items), len(distinct), forgotten)
+        return header + (parts if small else pa.Codec("zstd", 1).compress(parts, asbytes=True))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Summary:
         """Read what `to_bytes` wrote, and refuse what a newer release wrote."""
         if len(data) < _HEADER.size or data[:4] != _MAGIC:
             raise IntegrityError("These bytes are no top-K summary.", "restore the store")
-        _, version, items, distinct, forgotten = _HEADER.unpack_from(data)
+        _, version, small, items, distinct, forgotten = _HEADER.unpack_from(data)
         if version != _VERSION:
             raise IntegrityError(
                 f"Expected a top-K summary of version {_VERSION}, got version {version}.",
                 "use the release that wrote it, or a newer one",
             )
-        parts = pa.Codec("zstd").decompress(data[_HEADER.size :], items + distinct, asbytes=True)
+        parts = data[_HEADER.size :]
+        if not small:
+            parts = pa.Codec("zstd").decompress(parts, items + distinct, asbytes=True)
         summary = cls.__new__(cls)
         summary._items = datasketches.frequent_strings_sketch.deserialize(parts[:items])
         summary._distinct = datasketches.hll_union(_LG_REGISTERS)

@@ -48,16 +48,7 @@ class Window(NamedTuple):
     @property
     def key(self) -> str:
         """Return the window's name."""
-        if self.kind == "global":
-            return "global"
-        day = _day(self.start_ms)
-        if self.kind == "week":
-            iso = day.isocalendar()
-            return f"week_{iso.year:04d}{iso.week:02d}"
-        within = self.start_ms % DAY_MS
-        hour, minute = within // HOUR_MS, within % HOUR_MS // MINUTE_MS
-        digits = f"{day.year:04d}{day.month:02d}{day.day:02d}{hour:02d}{minute:02d}"
-        return f"{self.kind}_{digits[: _DIGITS[self.kind]]}"
+        return _key(self.kind, self.start_ms)
 
     def next(self) -> Window | None:
         """Return the window after this one, if the calendar has one."""
@@ -127,6 +118,20 @@ def parse_window(key: str) -> Window:
     if hour > 23 or minute > 59:
         raise ValueError(f"{key!r} is no window: there is no {hour:02d}:{minute:02d}")
     return window_of(kind, moment + hour * HOUR_MS + minute * MINUTE_MS)
+
+
+@lru_cache(maxsize=65_536)
+def _key(kind: str, start_ms: int) -> str:
+    if kind == "global":
+        return "global"
+    day = _day(start_ms)
+    if kind == "week":
+        iso = day.isocalendar()
+        return f"week_{iso.year:04d}{iso.week:02d}"
+    within = start_ms % DAY_MS
+    hour, minute = within // HOUR_MS, within % HOUR_MS // MINUTE_MS
+    digits = f"{day.year:04d}{day.month:02d}{day.day:02d}{hour:02d}{minute:02d}"
+    return f"{kind}_{digits[: _DIGITS[kind]]}"
 
 
 def _day(timestamp_ms: int) -> date:

@@ -62,34 +62,45 @@ def unpack(packed: bytes) -> pa.Table:
         return reader.read_all()
 
 
-def evidence_hash(facts: pa.Table, verdicts: pa.Table, bus: pa.Table) -> bytes:
+def logical_digest(*tables: pa.Table) -> bytes:
     """Return a hash over the logical rows, whatever file format or compression carries them."""
     digest = hashlib.sha256()
-    for table in (facts, verdicts, bus):
+    for table in tables:
         for name in table.column_names:
             digest.update(name.encode())
-            _add_column(digest, table[name].combine_chunks())
+            _add_column(digest, _one_array(table[name]))
     return digest.digest()
 
 
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if not column.num_chunks:
+        return pa.array([], column.type)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
 def _add_column(digest: hashlib._Hash, column: pa.Array) -> None:
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     digest.update(np.packbits(np.asarray(column.is_valid())).tobytes())
     column = column.drop_null()
-    if pa.types.is_string(column.type):
+    if pa.types.is_list(column.type):
+        digest.update(np.asarray(pc.list_value_length(column)).tobytes())
+        entries = column.flatten()
+        for index in range(entries.type.num_fields):
+            _add_column(digest, entries.field(index))
+    elif pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         digest.update(np.asarray(pc.binary_length(column)).tobytes())
         digest.update(string_bytes(column))
     elif pa.types.is_fixed_size_binary(column.type):
         digest.update(fixed_bytes(column))
+    elif pa.types.is_timestamp(column.type):
+        digest.update(np.asarray(column.cast(pa.int64())).tobytes())
     else:
         digest.update(np.asarray(column).tobytes())
 
 
 def string_bytes(column: pa.StringArray) -> memoryview:
-    """Return the characters of a string column without nulls, end to end."""
+    """Return the bytes of a string or binary column without nulls, end to end."""
     if not len(column):
         return memoryview(b"")
     _, offsets, data = column.buffers()

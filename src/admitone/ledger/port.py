@@ -13,7 +13,8 @@ What every implementation guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -101,6 +102,7 @@ class Block:
 
     block_id: int
     source: Source
+    after: int
     first_offset: int
     last_offset: int
     deliveries: int
@@ -153,6 +155,9 @@ class EvidenceFile:
 class LedgerReader(Protocol):
     """Questions; the query side gets only these."""
 
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Let every question asked within see one and the same state."""
+
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
 
@@ -167,8 +172,10 @@ class LedgerReader(Protocol):
     def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
         """Return a block's facts, verdicts and bus columns."""
 
-    def decided(self) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
-        """Yield every decided block with its columns, from one snapshot."""
+    def decided(
+        self, skip: Callable[[Block], bool] | None = None
+    ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
+        """Yield the decided blocks that are not skipped, with their columns, from one snapshot."""
 
     def journal(self, block_id: int) -> bytes | None:
         """Return a block's original deliveries, while they are kept."""

@@ -24,7 +24,7 @@ from admitone.core.decisions import (
 )
 from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
 from admitone.ledger.claims import Deliveries, Holder, candidates, decide, meaning_for
-from admitone.ledger.columns import BUS_SCHEMA, evidence_hash, pack
+from admitone.ledger.columns import BUS_SCHEMA, logical_digest, pack
 from admitone.ledger.port import (
     Block,
     Blocked,
@@ -105,12 +105,13 @@ class SqliteLedger(SqliteReader):
             _at_mark(db, claim.source, claim.after)
             closed = deliveries.in_closed_runs(_join_runs(db, runs))
             (block_id,) = db.execute(
-                "INSERT INTO block (producer_id, partition, first_offset, last_offset, deliveries,"
-                " epoch, rules, claimed_at, destinations, runs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset,"
+                " deliveries, epoch, rules, claimed_at, destinations, runs)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
                 " RETURNING block_id",
                 (
-                    *claim.source, first, last, claim.facts.num_rows, claim.epoch, claim.rules,
-                    claim.claimed_at,
+                    *claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
+                    claim.rules, claim.claimed_at,
                     orjson.dumps([(d.topic, d.topic_id, d.ends) for d in claim.destinations]).decode(),
                     orjson.dumps(runs).decode(),
                 ),
@@ -146,7 +147,7 @@ class SqliteLedger(SqliteReader):
                 " WHERE block_id = ?",
                 (
                     pack(verdicts), pack(bus), orjson.dumps(outcome.refused).decode(),
-                    evidence_hash(facts, verdicts, bus), block.block_id,
+                    logical_digest(facts, verdicts, bus), block.block_id,
                 ),
             )  # fmt: skip
             moved = db.execute(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import orjson
@@ -29,7 +30,7 @@ from admitone.sqlite import Database
 ADMISSION_STORE = "admission"
 
 _BLOCK = (
-    "SELECT block_id, producer_id, partition, first_offset, last_offset, deliveries, epoch, state, rules,"
+    "SELECT block_id, producer_id, partition, after_offset, first_offset, last_offset, deliveries, epoch, state, rules,"
     " claimed_at, decided_at, published_at, destinations, refused, runs, evidence_hash FROM block"
 )
 _DECIDED = f"state IN ({', '.join(repr(str(state)) for state in DECIDED_STATES)})"
@@ -40,6 +41,10 @@ class SqliteReader:
 
     def __init__(self, path: Path) -> None:
         self._database = Database(path, MIGRATIONS)
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Let every question asked within see one and the same state."""
+        return self._database.snapshot()
 
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
@@ -64,8 +69,8 @@ class SqliteReader:
         """Return block rows in the order they were claimed."""
         where, values = ["true"], []
         if states is not None:
-            where.append(f"state IN ({', '.join('?' * len(states))})")
-            values += [str(state) for state in states]
+            # Spelled out, because a bound value would hide the partial index from the planner.
+            where.append(f"state IN ({', '.join(repr(str(BlockState(state))) for state in states)})")
         if source is not None:
             where.append("producer_id = ? AND partition = ?")
             values += list(source)
@@ -78,13 +83,16 @@ class SqliteReader:
         with self._database.snapshot() as db:
             return _columns(db, block_id)
 
-    def decided(self) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
-        """Yield every decided block with its columns, from one snapshot."""
+    def decided(
+        self, skip: Callable[[Block], bool] | None = None
+    ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
+        """Yield the decided blocks that are not skipped, with their columns, from one snapshot."""
         with self._database.snapshot() as db:
             rows = db.execute(f"{_BLOCK} WHERE {_DECIDED} ORDER BY block_id").fetchall()
             for row in rows:
                 block = _block(row)
-                yield block, *_columns(db, block.block_id)
+                if skip is None or not skip(block):
+                    yield block, *_columns(db, block.block_id)
 
     def journal(self, block_id: int) -> bytes | None:
         """Return a block's original deliveries, while they are kept."""
@@ -143,21 +151,15 @@ class SqliteReader:
 
 
 def _block(row: tuple) -> Block:  # type: ignore[type-arg]
-    block_id, producer, partition, *plain, state, rules, claimed, decided, published = row[:12]
-    first, last, deliveries, epoch = plain
-    destinations, refused, runs, digest = row[12:]
+    block_id, producer, partition, *positions, epoch, state = row[:9]
+    *plain, destinations, refused, runs, digest = row[9:]
     return Block(
         block_id,
         Source(producer, partition),
-        first,
-        last,
-        deliveries,
+        *positions,
         epoch,
         BlockState(state),
-        rules,
-        claimed,
-        decided,
-        published,
+        *plain,
         tuple(
             Destination(topic, topic_id, tuple(ends))
             for topic, topic_id, ends in orjson.loads(destinations)

@@ -43,6 +43,7 @@ CREATE TABLE block (
     block_id INTEGER PRIMARY KEY AUTOINCREMENT,
     producer_id INTEGER NOT NULL,
     partition INTEGER NOT NULL,
+    after_offset INTEGER NOT NULL,
     first_offset INTEGER NOT NULL,
     last_offset INTEGER NOT NULL,
     deliveries INTEGER NOT NULL,

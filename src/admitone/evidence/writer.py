@@ -1,0 +1,104 @@
+"""Writes the evidence of decided blocks, many blocks to a file, and records that it is durable.
+
+A file's name says which blocks it holds, so writing it again after a crash replaces it by the same rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS, SCHEMAS, BlockEvidence
+from admitone.faults import crash_point
+from admitone.ledger.columns import logical_digest, unpack
+from admitone.ledger.port import EvidenceFile, Ledger
+from admitone.ledger.positions import Positions
+
+_BLOCKS_AT_ONCE = 32
+
+
+def run_folder(run_id: str) -> str:
+    """Return the prefix of a run, safe for any run id."""
+    return "runs/" + (quote(run_id, safe="").replace(".", "%2E") or "%00")
+
+
+class EvidenceWriter:
+    """Turns what the ledger decided into files under a prefix for each run."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        folder: Path,
+        routes: tuple[str, ...],
+        offset_kind: str,
+        archive: bool = True,
+    ) -> None:
+        self._ledger = ledger
+        self._folder = folder
+        self._routes = routes
+        self._offset_kind = offset_kind
+        self._archive = archive
+
+    def write_pending(self, now: int) -> int:
+        """Write the evidence of every decided block that has none yet; return how many blocks."""
+        pending = self._ledger.pending_evidence()
+        for start in range(0, len(pending), _BLOCKS_AT_ONCE):
+            self.write(pending[start : start + _BLOCKS_AT_ONCE], now)
+        return len(pending)
+
+    def write(self, block_ids: list[int], now: int) -> list[EvidenceFile]:
+        """Write the evidence of these blocks and record it."""
+        files = [
+            self._write_file(run, kind, block_ids, pa.concat_tables(tables))
+            for (run, kind), tables in sorted(self._tables(block_ids).items())
+        ]
+        crash_point("evidence.written")
+        self._ledger.record_evidence(block_ids, files, now)
+        crash_point("evidence.recorded")
+        return files
+
+    def _tables(self, block_ids: list[int]) -> dict[tuple[str, str], list[pa.Table]]:
+        found: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
+        blocks = {block.block_id: block for block in self._ledger.blocks()}
+        positions = Positions(self._ledger, {number: block.source for number, block in blocks.items()})
+        for block_id in block_ids:
+            evidence = BlockEvidence(
+                blocks[block_id], self._ledger.columns(block_id), self._routes, self._offset_kind
+            )
+            journal = self._ledger.journal(block_id)
+            for run in evidence.runs:
+                found[run, RECEIPTS].append(evidence.receipts(run))
+                if journal is None:
+                    continue
+                deliveries = unpack(journal)
+                found[run, QUARANTINE].append(evidence.quarantine(run, deliveries, positions))
+                if self._archive:
+                    found[run, ARCHIVE].append(evidence.archive(run, deliveries))
+        return {key: tables for key, tables in found.items() if any(t.num_rows for t in tables)}
+
+    def _write_file(self, run: str, kind: str, block_ids: list[int], rows: pa.Table) -> EvidenceFile:
+        names = ",".join(map(str, block_ids)).encode()
+        name = f"{block_ids[0]:012d}-{hashlib.sha256(names).hexdigest()[:16]}.parquet"
+        path = f"{run_folder(run)}/{kind}/{name}"
+        target = self._folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(f".{os.getpid()}.partial")
+        pq.write_table(rows, partial, compression="zstd")
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        partial.replace(target)
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+        return EvidenceFile(path, kind, run, rows.num_rows, logical_digest(rows))
+
+
+def read_file(folder: Path, path: str, kind: str) -> pa.Table:
+    """Return the rows of an evidence file."""
+    return pq.ParquetFile(folder / path).read().cast(SCHEMAS[kind])

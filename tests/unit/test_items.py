@@ -1,0 +1,86 @@
+"""TOP-2, TOP-3: from an event to the items it is counted under."""
+
+from __future__ import annotations
+
+import pytest
+
+from admitone.core.items import (
+    MAX_CHARACTERS,
+    MAX_WEIGHT,
+    Item,
+    ItemMapping,
+    ItemRule,
+    spelled,
+    split_list,
+)
+
+PAGES = ItemRule("page_view", "url", "url", "url", ("deviceType", "pageCategory"))
+CALLS = ItemRule("api_request", "apiEndpoint", "endpoint", "api", ("statusCode",))
+BASKET = ItemRule("purchase", "purchase", "basket.productId", "purchase", (), "quantity")
+
+
+def test_an_event_feeds_its_list_and_one_list_for_each_attribute_it_carries():
+    payload = {"url": "/shoes", "deviceType": "mobile", "pageCategory": "sale"}
+
+    assert ItemMapping([PAGES]).items("page_view", payload) == [
+        Item("url", "/shoes", 1),
+        Item("url|deviceType=mobile", "/shoes", 1),
+        Item("url|pageCategory=sale", "/shoes", 1),
+    ]
+
+
+@pytest.mark.parametrize("absent", [{}, {"deviceType": None}, {"deviceType": ""}, {"deviceType": []}])
+def test_an_attribute_without_a_value_has_no_list(absent):
+    assert ItemMapping([PAGES]).items("page_view", {"url": "/", **absent}) == [Item("url", "/", 1)]
+
+
+def test_a_number_is_spelled_in_decimal():
+    items = ItemMapping([CALLS]).items("api_request", {"endpoint": "/v1", "statusCode": 404})
+
+    assert items[1].dimension_list == "apiEndpoint|statusCode=404"
+    assert spelled(10**20) == "100000000000000000000"
+    assert spelled(1.5) == "1.5"
+    assert spelled(True) == "true"
+
+
+@pytest.mark.parametrize("payload", [{}, {"url": None}, {"url": ""}, {"url": {"a": 1}}])
+def test_an_event_without_its_item_field_counts_nothing(payload):
+    assert ItemMapping([PAGES]).items("page_view", payload) == []
+
+
+def test_an_unknown_event_type_counts_nothing():
+    assert ItemMapping([PAGES]).items("heartbeat", {"url": "/"}) == []
+
+
+@pytest.mark.parametrize(
+    ("weight", "counted"),
+    [(3, 3), (None, 1), (0, 1), (-2, 1), ("3", 1), (2.0, 1), (True, 1), (1 << 40, MAX_WEIGHT)],
+)
+def test_a_weight_is_a_positive_integer_or_one(weight, counted):
+    payload = {"basket": {"productId": "p1"}, "quantity": weight}
+
+    assert ItemMapping([BASKET]).items("purchase", payload) == [Item("purchase", "p1", counted)]
+
+
+def test_a_field_can_lie_deeper():
+    assert ItemMapping([BASKET]).items("purchase", {"basket": "p1"}) == []
+
+
+def test_two_rules_count_one_event_twice_under_two_dimensions():
+    agents = ItemRule("page_view", "userAgent", "userAgent", "agent")
+    items = ItemMapping([PAGES, agents]).items("page_view", {"url": "/", "userAgent": "curl"})
+
+    assert [item.dimension_list for item in items] == ["url", "userAgent"]
+
+
+def test_a_long_item_is_shortened_and_stays_itself():
+    one, other = "x" * 10_000 + "1", "x" * 10_000 + "2"
+
+    assert len(spelled(one) or "") == MAX_CHARACTERS
+    assert spelled(one) != spelled(other)
+    assert spelled("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS
+
+
+def test_a_list_name_is_read_back_whatever_the_value_contains():
+    assert split_list("url|pageCategory=a|b=c:d") == ("url", "pageCategory", "a|b=c:d")
+    assert split_list("url") == ("url", None, None)
