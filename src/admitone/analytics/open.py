@@ -13,14 +13,17 @@ from admitone.settings import Settings
 
 def open_sketch_store(settings: Settings) -> SketchStore:
     """Open the store for counting under the settings' parameters."""
-    store = SqliteSketchStore(settings.sqlite_path(settings.topk.store))
-    store.adopt(counting_parameters(settings))
+    parameters = counting_parameters(settings)
+    store = SqliteSketchStore(settings.sqlite_path(settings.topk.store), parameters)
+    store.adopt(parameters)
     return store
 
 
 def open_sketch_reader(settings: Settings) -> SketchReader:
-    """Open the store for answers."""
-    return SqliteSketchReader(settings.sqlite_path(settings.topk.store))
+    """Open the store for answers; it is connected where it is first used."""
+    return SqliteSketchReader(
+        settings.sqlite_path(settings.topk.store), counting_parameters(settings)
+    )
 
 
 def counting_parameters(settings: Settings) -> CountingParameters:

@@ -120,7 +120,7 @@ class StoreState:
 class SketchReader(Protocol):
     """Reads counts; cannot change them."""
 
-    def snapshot(self) -> AbstractContextManager[None]:
+    def snapshot(self) -> AbstractContextManager[object]:
         """Let everything read inside come from one commit."""
 
     def state(self) -> StoreState:

@@ -1,57 +1,27 @@
-"""The counts in a SQLite file, read only."""
+"""Questions to the sketches' SQLite file; nothing here can write."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
 from admitone.analytics.folding import clock_of, is_kept
 from admitone.analytics.port import (
-    Clock,
     CountingParameters,
     KeptValues,
     Mark,
     SourceProgress,
     StoreState,
 )
-from admitone.analytics.sqlite_schema import check_version
-from admitone.core.errors import NotFound
+from admitone.analytics.sqlite_schema import MIGRATIONS
 from admitone.core.sketches import SketchBytes, SketchParameters, WindowSketch
 from admitone.core.windows import KINDS, Window, window_of
+from admitone.sqlite import Database
 
 PREFIXES: Final = ("sketch:v1", "space-saving:v1", "meta:v1")
-_BUSY_MS: Final = 30_000
-
-
-def open_file(path: Path, mode: str) -> sqlite3.Connection:
-    """Open the file; transactions are ours to begin."""
-    # Spark calls a batch function from threads of its own, one at a time.
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode={mode}",
-        uri=True,
-        isolation_level=None,
-        check_same_thread=False,
-        timeout=_BUSY_MS / 1000,
-    )
-    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-    return connection
-
-
-def parameters_to_json(parameters: CountingParameters) -> str:
-    """Return the parameters as they are recorded."""
-    return json.dumps({**parameters._asdict(), "sketch": parameters.sketch._asdict()})
-
-
-def parameters_from_json(text: str) -> CountingParameters:
-    """Read what `parameters_to_json` wrote."""
-    values: dict[str, Any] = json.loads(text)
-    values["sketch"] = SketchParameters(**values["sketch"])
-    values["kinds"] = tuple(values["kinds"])
-    return CountingParameters(**values)
 
 
 class StateRows:
@@ -80,81 +50,82 @@ class StateRows:
         return [key[len(first) :] for (key,) in self._connection.execute(query, (first, last))]
 
 
-def key_range(prefix: str, window: str) -> tuple[str, str]:
-    """Return the first key of a window and the one after its last: `;` follows `:`."""
-    return f"{prefix}:{window}:", f"{prefix}:{window};"
-
-
 class SqliteSketchReader:
-    """Reads the counts in a file."""
+    """A `SketchReader` on a SQLite file."""
 
-    def __init__(self, path: Path) -> None:
-        if not path.exists():
-            raise NotFound("Nothing has been counted yet.", "admitone run analytics")
-        self._connection = open_file(path, "ro")
-        self._rows = StateRows(self._connection)
-        check_version(self._connection, path.name)
+    def __init__(self, path: Path, parameters: CountingParameters) -> None:
+        self._database = Database(path, MIGRATIONS)
+        self._configured = parameters
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Let everything read inside come from one commit."""
-        self._connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._connection.execute("ROLLBACK")
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Let everything read within come from one commit."""
+        return self._database.snapshot()
 
     def state(self) -> StoreState:
         """Return the store's revision, parameters, clock and marks."""
-        settings = dict(self._connection.execute("SELECT name, value FROM settings"))
-        if "parameters" not in settings:
-            raise NotFound("Nothing has been counted yet.", "admitone run analytics")
-        parameters = parameters_from_json(settings["parameters"])
-        marks = self._connection.execute(
-            "SELECT topic, topic_id, partition, offset FROM marks ORDER BY topic, partition"
-        )
+        with self._database.snapshot() as db:
+            settings = dict(db.execute("SELECT name, value FROM settings"))
+            sources = db.execute("SELECT stream_time, append_time FROM sources").fetchall()
+            marks = db.execute(
+                "SELECT topic, topic_id, partition, offset FROM marks ORDER BY topic, partition"
+            ).fetchall()
+        recorded = settings.get("parameters")
+        parameters = parameters_from_json(recorded) if recorded else self._configured
         return StoreState(
             revision=int(settings["revision"]),
             updated_at=int(settings["updated_at"]),
             parameters=parameters,
-            clock=self._clock(parameters.idle_after),
+            clock=clock_of((SourceProgress(*row) for row in sources), parameters.idle_after),
             marks=tuple(Mark(*row) for row in marks),
         )
 
     def windows(self) -> list[Window]:
         """Return every window there is, open ones included."""
-        found = {
-            Window(*row)
-            for row in self._connection.execute("SELECT kind, start_ms, end_ms FROM windows")
-        }
-        state = self.state()
-        for minute in self._open_minutes():
-            found.update(window_of(kind, minute) for kind in state.parameters.kinds)
+        with self._database.snapshot() as db:
+            state = self.state()
+            stored = db.execute("SELECT kind, start_ms, end_ms, folded FROM windows").fetchall()
+        found = {Window(kind, start, end) for kind, start, end, _ in stored}
+        for _, minute, _, folded in stored:
+            if not folded:
+                found.update(window_of(kind, minute) for kind in state.parameters.kinds)
         if state.clock is not None:
             found = {window for window in found if is_kept(window, state.clock, state.parameters)}
         return sorted(found, key=lambda window: (KINDS.index(window.kind), window.start_ms))
 
     def sketch(self, window: Window, dimension_list: str) -> WindowSketch | None:
         """Return what is known about a list in a window, its open minutes included."""
-        stored = self._rows.get(window.key, dimension_list)
-        found = None if stored is None else WindowSketch.from_bytes(stored)
-        if window.kind == "minute":
-            return found
-        for minute in self._open_minutes(window):
-            added = self._rows.get(window_of("minute", minute).key, dimension_list)
-            if added is not None:
-                if found is None:
-                    found = WindowSketch(self._parameters().of(window.kind))
-                found.merge(WindowSketch.from_bytes(added))
-        return found
+        with self._database.snapshot() as db:
+            rows = StateRows(db)
+            parts = [rows.get(window.key, dimension_list)]
+            if window.kind != "minute":
+                open_minutes = db.execute(
+                    "SELECT key FROM windows WHERE kind = 'minute' AND NOT folded"
+                    " AND start_ms >= ? AND start_ms < ? ORDER BY start_ms",
+                    (window.start_ms, window.end_ms),
+                ).fetchall()
+                parts += [rows.get(minute, dimension_list) for (minute,) in open_minutes]
+            parameters = self.state().parameters.of(window.kind)
+        stored = [part for part in parts if part is not None]
+        if not stored:
+            return None
+        # Folded windows have the shape they were folded under; only a sum of minutes needs a new one.
+        whole = (
+            WindowSketch(parameters) if parts[0] is None else WindowSketch.from_bytes(stored.pop(0))
+        )
+        for part in stored:
+            whole.merge(WindowSketch.from_bytes(part))
+        return whole
 
     def kept_values(self) -> dict[tuple[str, str], KeptValues]:
         """Return the values that have a list, by dimension and attribute."""
+        with self._database.snapshot() as db:
+            attributes = db.execute(
+                "SELECT dimension, attribute, closed FROM attributes"
+            ).fetchall()
+            rows = db.execute("SELECT dimension, attribute, value FROM attribute_values").fetchall()
         values: dict[tuple[str, str], set[str]] = {}
-        query = "SELECT dimension, attribute, value FROM attribute_values"
-        for dimension, attribute, value in self._connection.execute(query):
+        for dimension, attribute, value in rows:
             values.setdefault((dimension, attribute), set()).add(value)
-        attributes = self._connection.execute("SELECT dimension, attribute, closed FROM attributes")
         return {
             (dimension, attribute): KeptValues(
                 frozenset(values.get((dimension, attribute), ())), bool(closed)
@@ -164,22 +135,22 @@ class SqliteSketchReader:
 
     def close(self) -> None:
         """Release the file."""
-        self._connection.close()
+        self._database.close()
 
-    def _parameters(self) -> CountingParameters:
-        query = "SELECT value FROM settings WHERE name = 'parameters'"
-        row = self._connection.execute(query).fetchone()
-        return parameters_from_json(row[0])
 
-    def _clock(self, idle_after: int) -> Clock | None:
-        rows = self._connection.execute("SELECT stream_time, append_time FROM sources")
-        return clock_of((SourceProgress(*row) for row in rows), idle_after)
+def key_range(prefix: str, window: str) -> tuple[str, str]:
+    """Return the first key of a window and the one after its last: `;` follows `:`."""
+    return f"{prefix}:{window}:", f"{prefix}:{window};"
 
-    def _open_minutes(self, within: Window | None = None) -> list[int]:
-        query = "SELECT start_ms FROM windows WHERE kind = 'minute' AND NOT folded"
-        minutes = [start for (start,) in self._connection.execute(query)]
-        return [
-            minute
-            for minute in sorted(minutes)
-            if within is None or within.start_ms <= minute < within.end_ms
-        ]
+
+def parameters_to_json(parameters: CountingParameters) -> str:
+    """Return the parameters as they are recorded."""
+    return json.dumps({**parameters._asdict(), "sketch": parameters.sketch._asdict()})
+
+
+def parameters_from_json(text: str) -> CountingParameters:
+    """Read what `parameters_to_json` wrote."""
+    values: dict[str, Any] = json.loads(text)
+    values["sketch"] = SketchParameters(**values["sketch"])
+    values["kinds"] = tuple(values["kinds"])
+    return CountingParameters(**values)

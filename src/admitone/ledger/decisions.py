@@ -114,8 +114,12 @@ def _rows(
     offsets = bus["bus_offset"].take(chosen).to_pylist() if bus is not None else [None] * len(rows)
     decided_at = iso(block.decided_at)
     published_at = iso(block.published_at)
-    for fact, verdict, bus_offset in zip(
-        facts.take(chosen).to_pylist(), verdicts.take(chosen).to_pylist(), offsets, strict=True
+    for ordinal, fact, verdict, bus_offset in zip(
+        rows.tolist(),
+        facts.take(chosen).to_pylist(),
+        verdicts.take(chosen).to_pylist(),
+        offsets,
+        strict=True,
     ):
         first = None
         if verdict["first_block"] is not None:
@@ -140,6 +144,7 @@ def _rows(
             "payload_hash": fact["payload_hash"].hex() if fact["payload_hash"] else None,
             "first": first,
             "decided_at": decided_at,
+            "id": f"{block.block_id}-{ordinal}",
         }
 
 

@@ -1,0 +1,54 @@
+"""The command tree."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from admitone.cli import answers, closure, demo, generate, ledger, pipeline, quarantine
+from admitone.cli.output import Home, remember_home
+
+app = typer.Typer(
+    name="admitone",
+    help="Every event gets in once and gets a ticket, or you know why not.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"admitone {version('admitone')}")
+        raise typer.Exit
+
+
+@app.callback()
+def admitone(
+    home: Home = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Every event gets in once and gets a ticket, or you know why not."""
+    remember_home(home)
+
+
+app.command("init")(pipeline.init)
+app.command("demo")(demo.demo)
+app.command("generate")(generate.generate)
+app.command("ingest")(pipeline.ingest)
+app.command("run")(pipeline.run)
+app.command("status")(pipeline.status)
+app.command("books")(ledger.books)
+app.command("decisions")(ledger.decisions)
+app.command("receipt")(ledger.receipt)
+app.add_typer(quarantine.app, name="quarantine")
+app.command("close")(closure.close)
+app.command("top")(answers.top)
+app.command("item")(answers.item)
+app.command("windows")(answers.windows)

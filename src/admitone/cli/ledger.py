@@ -1,0 +1,262 @@
+"""`books`, `decisions`, `receipt`: what was decided, and why."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from admitone.cli.output import (
+    Home,
+    Json,
+    JsonLines,
+    Run,
+    err,
+    number,
+    out,
+    print_json,
+    print_lines,
+    settings_at,
+    table,
+)
+from admitone.core.decisions import Reason, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from admitone.ledger.decisions import Filter
+    from admitone.settings import Settings
+
+_COUNTERS = (
+    "deliveries", "admitted", "duplicates", "replayed", "quarantined", "ambiguous", "in_flight", "re_read",
+)  # fmt: skip
+
+
+def books(run: Run = None, home: Home = None, as_json: Json = False) -> None:
+    """Show deliveries = sum of decisions, per run and source partition; exit 7 if they do not balance."""
+    from admitone.ledger.books import books as read_books
+    from admitone.ledger.open import open_ledger
+
+    document = read_books(open_ledger(settings_at(home)), run)
+    if as_json:
+        print_json(document)
+    else:
+        print_books(document)
+    if not all(entry["balanced"] for entry in document["runs"]):
+        raise typer.Exit(7)
+
+
+def print_books(document: dict[str, Any]) -> None:
+    """Print the books for a person."""
+    if not document["runs"]:
+        err().print("nothing is decided yet; next: admitone run --until-idle")
+        return
+    shown = table("run", "source", *(f"#{name}" for name in _COUNTERS), "balanced")
+    for entry in document["runs"]:
+        for partition in entry["partitions"]:
+            shown.add_row(
+                entry["run_id"],
+                f"{partition['topic']}/{partition['partition']}",
+                *(number(partition[name]) for name in _COUNTERS),
+                "yes" if partition["balanced"] else "[bold red]NO[/]",
+            )
+        shown.add_row(
+            f"[bold]{entry['run_id']}[/]",
+            "[bold]all[/]",
+            *(f"[bold]{number(entry[name])}[/]" for name in _COUNTERS),
+            "[bold green]yes[/]" if entry["balanced"] else "[bold red]NO[/]",
+            end_section=True,
+        )
+    out().print(shown)
+
+
+def decisions(
+    run: Run = None,
+    verdict: Annotated[Verdict | None, typer.Option(help="Only this verdict.", show_default=False)] = None,
+    reason: Annotated[Reason | None, typer.Option(help="Only this reason.", show_default=False)] = None,
+    event: Annotated[str | None, typer.Option(help="Only this event id.", show_default=False)] = None,
+    identity: Annotated[str | None, typer.Option(help="Only this identity (hex).", show_default=False)] = None,
+    source: Annotated[
+        str | None, typer.Option(help="Only this source position: [PRODUCER:]P:O.", show_default=False)
+    ] = None,
+    bus: Annotated[
+        str | None, typer.Option(help="Only this place on the log: TOPIC:P:O.", show_default=False)
+    ] = None,
+    since: Annotated[str | None, typer.Option(help="Decided at or after.", show_default=False)] = None,
+    until: Annotated[str | None, typer.Option(help="Decided at or before.", show_default=False)] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many.", min=1, show_default=False)] = None,
+    home: Home = None,
+    as_json: Json = False,
+    as_lines: JsonLines = False,
+) -> None:
+    """Show what was decided and why."""
+    from admitone.ledger.decisions import Filter
+
+    settings = settings_at(home)
+    wanted = Filter(
+        run_id=run,
+        verdict=verdict,
+        reason=reason,
+        event_id=event,
+        identity=_identity(identity),
+        source=_source(source),
+        bus=_bus(bus),
+        since=_moment("--since", since),
+        until=_moment("--until", until),
+    )
+    rows = islice(decided(settings, wanted), limit)
+    if as_lines:
+        print_lines(rows)
+    elif as_json:
+        print_json({"decisions": list(rows)})
+    else:
+        shown_limit = limit or 50
+        listed = list(islice(rows, shown_limit + 1))
+        print_decisions(listed[:shown_limit])
+        if len(listed) > shown_limit:
+            err().print(f"the first {shown_limit}; --limit N shows more, --jsonl all")
+
+
+def decided(settings: Settings, wanted: Filter) -> Iterator[dict[str, Any]]:
+    """Yield the wanted decisions."""
+    from admitone.ledger.decisions import decisions as read_decisions
+    from admitone.ledger.open import open_ledger
+    from admitone.transport.open import open_transport
+
+    topics = tuple(entry.topic for entry in settings.topics)
+    kind = open_transport(settings).offset_kind
+    return read_decisions(open_ledger(settings), wanted, topics, kind)
+
+
+def print_decisions(rows: list[dict[str, Any]]) -> None:
+    """Print decisions for a person."""
+    if not rows:
+        err().print("no such decision")
+        return
+    shown = table("run", "event", "class", "verdict", "source", "bus", "first", "decided at")
+    for row in rows:
+        verdict = f"{row['verdict']} {row['reason']}" if row["reason"] else row["verdict"]
+        bus = row["bus"]
+        shown.add_row(
+            row["run_id"],
+            row["event_id"] or "-",
+            row["event_class"] or "-",
+            verdict,
+            _position(row["source"]),
+            f"{bus['topic']}:{bus['partition']}:{bus['offset']}" if bus else "-",
+            _position(row["first"]) if row["first"] else "-",
+            row["decided_at"],
+        )
+    out().print(shown)
+
+
+def receipt(
+    event_id: Annotated[str, typer.Argument(help="The event's id.")],
+    run: Run = None,
+    event_class: Annotated[
+        str | None, typer.Option("--class", help="Only this event class.", show_default=False)
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Show one event's ticket and every delivery that claimed it."""
+    from admitone.core.errors import NotFound
+    from admitone.ledger.decisions import Filter
+
+    settings = settings_at(home)
+    rows = list(
+        decided(settings, Filter(run_id=run, event_id=event_id, event_class=event_class))
+    )
+    if not rows:
+        raise NotFound(
+            f"No delivery of event {event_id!r} was decided.",
+            "admitone status shows what is waiting; admitone decisions lists what is not",
+        )
+    identities = sorted({row["identity"] for row in rows if row["identity"]})
+    if len(identities) > 1:
+        owners = ", ".join(
+            sorted({f"--run {row['run_id']} --class {row['event_class']}" for row in rows})
+        )
+        raise NotFound(f"{len(identities)} events have the id {event_id!r}.", f"choose one: {owners}")
+    tickets = [row for row in rows if row["verdict"] in (Verdict.ADMITTED, Verdict.AMBIGUOUS)]
+    document = {"receipt": tickets[0] if tickets else None, "deliveries": rows}
+    if as_json:
+        print_json(document)
+        return
+    if tickets:
+        _print_ticket(tickets[0])
+    else:
+        err().print("this event was not admitted")
+    print_decisions(rows)
+
+
+def _print_ticket(row: dict[str, Any]) -> None:
+    shown = table("ticket", "")
+    bus = row["bus"]
+    for name, value in (
+        ("event", f"{row['event_id']} ({row['event_class']}, run {row['run_id']})"),
+        ("verdict", row["verdict"]),
+        ("identity", row["identity"]),
+        ("payload hash", row["payload_hash"]),
+        ("source", _position(row["source"])),
+        ("on the log", f"{bus['topic']}:{bus['partition']}:{bus['offset']}" if bus else "-"),
+        ("published at", bus["published_at"] if bus else "-"),
+    ):
+        shown.add_row(name, value)
+    out().print(shown)
+
+
+def _position(source: dict[str, int]) -> str:
+    return f"{source['partition']}:{source['offset']}"
+
+
+def _identity(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
+    if len(found) != 32:
+        raise typer.BadParameter(f"expected 64 hexadecimal digits, got {text!r}", param_hint="--identity")
+    return found
+
+
+def _source(text: str | None) -> tuple[int | None, int, int] | None:
+    if text is None:
+        return None
+    try:
+        *producer, partition, offset = (int(part) for part in text.split(":"))
+        if len(producer) > 1:
+            raise ValueError
+    except ValueError:
+        raise typer.BadParameter(
+            f"expected PARTITION:OFFSET or PRODUCER:PARTITION:OFFSET, got {text!r}", param_hint="--source"
+        ) from None
+    return (producer[0] if producer else None), partition, offset
+
+
+def _bus(text: str | None) -> tuple[str, int, int] | None:
+    if text is None:
+        return None
+    try:
+        topic, partition, offset = text.rsplit(":", 2)
+        return topic, int(partition), int(offset)
+    except ValueError:
+        raise typer.BadParameter(
+            f"expected TOPIC:PARTITION:OFFSET, got {text!r}", param_hint="--bus"
+        ) from None
+
+
+def _moment(option: str, text: str | None) -> int | None:
+    from admitone.core.envelope import timestamp_ms
+
+    if text is None:
+        return None
+    found = timestamp_ms(text)
+    if found is None:
+        raise typer.BadParameter(
+            f"expected a moment such as 2026-11-15T10:00:00Z, got {text!r}", param_hint=option
+        )
+    return found

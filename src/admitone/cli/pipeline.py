@@ -1,0 +1,210 @@
+"""`init`, `ingest`, `run`, `status`: from a folder to a running pipeline."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from admitone.cli.output import Home, Json, err, number, out, print_json, settings_at, table
+
+
+class Profile(StrEnum):
+    """A set of stores to begin with."""
+
+    EMBEDDED = "embedded"
+
+
+class Queries(StrEnum):
+    """What to run."""
+
+    BOUNDARY = "boundary"
+    ANALYTICS = "analytics"
+    ALL = "all"
+
+
+def init(
+    profile: Annotated[Profile, typer.Option(help="Which stores to begin with.")] = Profile.EMBEDDED,
+    home: Home = None,
+) -> None:
+    """Write a commented admitone.toml."""
+    from admitone.core.errors import ConfigurationError
+    from admitone.ops.template import TEMPLATE
+    from admitone.settings import FILE_NAME
+
+    folder = settings_folder(home)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / FILE_NAME
+    if file.exists():
+        raise ConfigurationError(f"{file} is there already.", "edit it, or choose another --home")
+    file.write_text(TEMPLATE, encoding="utf-8")
+    err().print(f"wrote {file}; next: admitone generate --events 1000 | admitone ingest -")
+
+
+def settings_folder(home: Path | None) -> Path:
+    """Return the home folder without reading its settings."""
+    from admitone.cli.output import _home_before_verb
+
+    return home or (_home_before_verb[0] if _home_before_verb else Path())
+
+
+def ingest(
+    files: Annotated[list[str], typer.Argument(help="Files of JSON lines; - is stdin.")],
+    run: Annotated[
+        str | None, typer.Option("--run", help="Run these deliveries belong to.", show_default=False)
+    ] = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Append deliveries to the raw log; prints how many and where."""
+    from admitone.boundary.open import create_topics
+    from admitone.transport.ingest import ingest_lines
+    from admitone.transport.open import open_transport
+
+    settings = settings_at(home)
+    transport = open_transport(settings)
+    topic = create_topics(settings, transport)
+    with err().status("ingesting") as progress:
+        for total in ingest_lines(transport, topic, _lines(files), run):
+            progress.update(f"ingesting {number(total.deliveries)} deliveries")
+    spread = {str(partition): count for partition, count in sorted(total.partitions.items())}
+    if as_json:
+        print_json(
+            {
+                "topic": total.topic,
+                "deliveries": total.deliveries,
+                "blank_lines": total.blank,
+                "partitions": spread,
+            }
+        )
+        return
+    places = ", ".join(f"{partition}: {number(count)}" for partition, count in spread.items())
+    typer.echo(f"{number(total.deliveries)} deliveries to topic {total.topic} (partition {places or '-'})")
+    if total.blank:
+        err().print(f"{number(total.blank)} blank lines are no deliveries")
+
+
+def _lines(files: list[str]) -> Iterator[bytes]:
+    from admitone.core.errors import NotFound
+
+    for name in files:
+        if name == "-":
+            yield from sys.stdin.buffer
+            continue
+        try:
+            with Path(name).open("rb") as file:
+                yield from file
+        except OSError as error:
+            raise NotFound(f"Cannot read {name}: {error.strerror}.", "check the path") from error
+
+
+def run(
+    what: Annotated[Queries, typer.Argument(help="Which queries.")] = Queries.ALL,
+    until_idle: Annotated[
+        bool, typer.Option("--until-idle", help="Stop when everything read is decided and counted.")
+    ] = False,
+    trigger: Annotated[str, typer.Option(help="How often to look for work.")] = "500ms",
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Run the pipeline."""
+    from admitone.core.durations import parse_duration_ms
+    from admitone.core.errors import ConfigurationError
+    from admitone.ops.java import require_java
+    from admitone.ops.runner import Plan
+    from admitone.ops.runner import run as run_queries
+
+    settings = settings_at(home)
+    try:
+        every = f"{parse_duration_ms(trigger)} milliseconds"
+    except ValueError as error:
+        raise ConfigurationError(f"--trigger: {error}.", "--trigger 500ms") from error
+    require_java()
+    plan = Plan(
+        boundary=what in (Queries.BOUNDARY, Queries.ALL),
+        analytics=what in (Queries.ANALYTICS, Queries.ALL),
+        until_idle=until_idle,
+        trigger=every,
+    )
+    from admitone.cli.progress import pipeline_progress
+
+    with pipeline_progress(plan) as report:
+        try:
+            lag = run_queries(settings, plan, report)
+        except KeyboardInterrupt:
+            err().print("stopped; everything decided so far is kept, run again to go on")
+            return
+    document = {
+        "decided": lag.decided,
+        "undecided": lag.undecided,
+        "uncounted": lag.uncounted,
+        "ambiguous": lag.ambiguous,
+        "re_read": lag.re_read,
+    }
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(", ".join(f"{number(count)} {name}" for name, count in document.items()))
+
+
+def status(home: Home = None, as_json: Json = False) -> None:
+    """Show what is running and how far behind it is."""
+    from admitone.ledger.open import open_ledger
+    from admitone.ops.lag import LagMeter
+    from admitone.ops.runner import running
+
+    settings = settings_at(home)
+    lag = LagMeter(settings).measure()
+    process = running(settings)
+    runs = open_ledger(settings).runs()
+    if as_json:
+        print_json(
+            {
+                "running": process,
+                "undecided": lag.undecided,
+                "uncounted": lag.uncounted,
+                "in_flight": lag.in_flight,
+                "ambiguous": lag.ambiguous,
+                "pending_evidence": lag.pending_evidence,
+                "re_read": lag.re_read,
+                "runs": [{"run_id": run_id, "state": state} for run_id, state in runs.items()],
+                "partitions": [
+                    {
+                        "query": query,
+                        "topic": partition.topic,
+                        "partition": partition.partition,
+                        "done": partition.done,
+                        "end": partition.end,
+                        "lag": partition.behind,
+                    }
+                    for query, partitions in (("boundary", lag.raw), ("analytics", lag.admitted))
+                    for partition in partitions
+                ],
+            }
+        )
+        return
+    console = out()
+    console.print(f"running: process {process['pid']}" if process else "running: nothing")
+    console.print(
+        f"waiting: {number(lag.undecided)} undecided, {number(lag.uncounted)} uncounted,"
+        f" {number(lag.in_flight)} in flight, {number(lag.ambiguous)} ambiguous,"
+        f" {number(lag.pending_evidence)} blocks without evidence"
+    )
+    if runs:
+        console.print("runs:    " + ", ".join(f"{run_id} ({state})" for run_id, state in runs.items()))
+    shown = table("query", "topic", "#partition", "#done", "#end", "#lag")
+    for query, partitions in (("boundary", lag.raw), ("analytics", lag.admitted)):
+        for partition in partitions:
+            shown.add_row(
+                query,
+                partition.topic,
+                str(partition.partition),
+                number(partition.done),
+                number(partition.end),
+                number(partition.behind),
+            )
+    console.print(shown)

@@ -1,0 +1,66 @@
+"""Live progress of a running pipeline: a bar for people, a line now and then for logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from admitone.cli.output import err, number
+
+if TYPE_CHECKING:
+    from admitone.ops.lag import Lag
+    from admitone.ops.runner import Plan
+
+_LOG_EVERY_S = 10.0
+
+
+@contextmanager
+def pipeline_progress(plan: Plan) -> Iterator[Callable[[Lag], None]]:
+    """Yield a function that shows how far the pipeline has come."""
+    console = err()
+    if not console.is_terminal:
+        yield _log_lines()
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    with Progress(
+        TextColumn("{task.description:<9}"),
+        BarColumn(bar_width=40),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]:>12}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=not plan.until_idle,
+    ) as progress:
+        boundary = progress.add_task("decided", total=None, rate="", visible=plan.boundary)
+        analytics = progress.add_task("counted", total=None, rate="", visible=plan.analytics)
+
+        def report(lag: Lag) -> None:
+            for task, partitions in ((boundary, lag.raw), (analytics, lag.admitted)):
+                done = sum(partition.done for partition in partitions)
+                speed = progress.tasks[task].speed
+                progress.update(
+                    task,
+                    completed=done,
+                    total=sum(partition.end for partition in partitions),
+                    rate=f"{speed:,.0f}/s" if speed else "",
+                )
+
+        yield report
+
+
+def _log_lines() -> Callable[[Lag], None]:
+    last = time.monotonic()
+
+    def report(lag: Lag) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _LOG_EVERY_S:
+            last = time.monotonic()
+            err().print(
+                f"{number(lag.decided)} decided, {number(lag.undecided)} waiting,"
+                f" {number(lag.uncounted)} to be counted"
+            )
+
+    return report

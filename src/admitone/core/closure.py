@@ -1,0 +1,99 @@
+"""When a run may be closed: five criteria, each a check that names its evidence (CLS-1, CLS-2)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Criterion(StrEnum):
+    """What must hold for a run to be green."""
+
+    IDENTITY = "identities present and deterministic"
+    CONTRADICTION = "contradictions detected and resolved"
+    DRIFT = "no drift between evidence and ledger"
+    EVIDENCE = "evidence complete"
+    CONTRACT = "topics as the contract says"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """One thing that keeps a run red, and the command that shows it."""
+
+    kind: str
+    count: int
+    what: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One criterion: what was looked at, and what was found against it."""
+
+    criterion: Criterion
+    evidence: str
+    blockers: tuple[Blocker, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether nothing speaks against it."""
+        return not self.blockers
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A run's checks; red as long as one of them fails."""
+
+    run_id: str
+    checks: tuple[Check, ...] = field(default_factory=tuple)
+
+    @property
+    def green(self) -> bool:
+        """Tell whether the run may be closed."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def blockers(self) -> list[Blocker]:
+        """Return everything that speaks against closing."""
+        return [blocker for check in self.checks for blocker in check.blockers]
+
+    def document(self) -> dict[str, Any]:
+        """Return the gate as the interface spells it."""
+        return {
+            "run_id": self.run_id,
+            "gate": "green" if self.green else "red",
+            "checks": [
+                {
+                    "criterion": str(check.criterion),
+                    "passed": check.passed,
+                    "evidence": check.evidence,
+                    "blockers": [
+                        {
+                            "kind": blocker.kind,
+                            "count": blocker.count,
+                            "what": blocker.what,
+                            "command": blocker.command,
+                        }
+                        for blocker in check.blockers
+                    ],
+                }
+                for check in self.checks
+            ],
+        }
+
+
+def merkle_root(leaves: Iterable[bytes]) -> bytes:
+    """Return the root over hashed leaves, in the order given; leaves and nodes cannot be confused."""
+    level = [hashlib.sha256(b"\x00" + leaf).digest() for leaf in leaves]
+    if not level:
+        return hashlib.sha256(b"").digest()
+    while len(level) > 1:
+        paired = [
+            hashlib.sha256(b"\x01" + left + right).digest()
+            for left, right in zip(level[::2], level[1::2], strict=False)
+        ]
+        level = paired + ([level[-1]] if len(level) % 2 else [])
+    return level[0]
