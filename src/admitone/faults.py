@@ -8,6 +8,7 @@ get there acts. Unarmed, a crash point costs one comparison.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import Final
@@ -33,6 +34,10 @@ ANALYTICS_POINTS: Final = (
     "analytics.committing",
     "analytics.committed",
 )
+# Inside a transaction, where the write lock is held: a process suspended there holds up everybody, so these
+# are only for being killed at.
+LEDGER_POINTS: Final = ("ledger.claim_written", "ledger.outcome_written")
+STORE_POINTS: Final = ("analytics.written",)
 
 VARIABLE: Final = "ADMITONE_FAULT"
 
@@ -48,6 +53,10 @@ class _Armed:
     def passed(self) -> None:
         self.left -= 1
         if self.left == 0 and self._first_to_mark():
+            if self.signal == signal.SIGSTOP:
+                # In a session of its own it is not woken by the kernel when its parents die.
+                with contextlib.suppress(PermissionError):
+                    os.setsid()
             os.kill(os.getpid(), self.signal)
 
     def _first_to_mark(self) -> bool:
@@ -63,6 +72,12 @@ class _Armed:
 
 
 _armed = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+
+
+def arm(spec: str | None) -> None:
+    """Arm a crash point in this process, or disarm it, as the variable does at its start."""
+    global _armed  # noqa: PLW0603
+    _armed = _Armed(spec) if spec else None
 
 
 def crash_point(name: str) -> None:

@@ -252,7 +252,9 @@ class Settings(BaseSettings):
                 owners[event_type] = entry.topic
         names = [entry.topic for entry in self.topics]
         if len(set(names)) != len(names) or self.transport.raw_topic in names:
-            raise ValueError("every [[topics]] entry needs a topic name of its own, not the raw topic's")
+            raise ValueError(
+                "every [[topics]] entry needs a topic name of its own, not the raw topic's"
+            )
         return self
 
     def resolve(self, path: str) -> Path:
@@ -279,7 +281,9 @@ def load_settings(home: Path | str = ".", **overrides: Any) -> Settings:
         try:
             values = tomllib.loads(file.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{file} is not valid TOML: {error}.", "mend that line") from error
+            raise ConfigurationError(
+                f"{file} is not valid TOML: {error}.", "mend that line"
+            ) from error
     values["home"] = home
     for section, changes in overrides.items():
         table = values.setdefault(section, {})

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
 
-_BUSY_SECONDS = 120.0
+_BUSY_SECONDS = 60.0
 
 
 class Database:
@@ -32,7 +32,13 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the write lock; commit at the end unless it was rolled back, roll back on any error."""
         connection = self._connection()
-        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise ServiceUnreachable(
+                f"Waited {_BUSY_SECONDS:.0f} s for {self.path.name}: {error}.",
+                "look for a suspended or stuck admitone process that holds it, and end it",
+            ) from error
         try:
             yield connection
             if connection.in_transaction:
@@ -78,7 +84,8 @@ class Database:
             connection.execute("PRAGMA journal_mode=WAL")
         except (OSError, sqlite3.OperationalError) as error:
             raise ServiceUnreachable(
-                f"Cannot open {self.path.name}: {error}.", "check that its folder exists and is writable"
+                f"Cannot open {self.path.name}: {error}.",
+                "check that its folder exists and is writable",
             ) from error
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA temp_store=MEMORY")

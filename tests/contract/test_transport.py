@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +17,8 @@ OpenTransport = Callable[[], Transport]
 
 
 @pytest.fixture(params=["folder"])
-def open_transport(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OpenTransport]:
-    yield {"folder": lambda: FolderLog(tmp_path / "log")}[request.param]
+def open_transport(request: pytest.FixtureRequest, tmp_path: Path) -> OpenTransport:
+    return {"folder": lambda: FolderLog(tmp_path / "log")}[request.param]
 
 
 @pytest.fixture
@@ -172,9 +172,7 @@ def test_appends_at_the_same_time_share_no_offset(open_transport: OpenTransport)
     assert sorted(given) == list(range(80))
 
 
-def test_append_time_never_goes_back(
-    transport: Transport, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_append_time_never_goes_back(transport: Transport, monkeypatch: pytest.MonkeyPatch) -> None:
     transport.create_topic("t", 1)
     epoch = transport.init_producer("p")
     first = transport.append("p", epoch, {"t": records("a")}).published_at

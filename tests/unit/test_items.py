@@ -29,7 +29,9 @@ def test_an_event_feeds_its_list_and_one_list_for_each_attribute_it_carries():
     ]
 
 
-@pytest.mark.parametrize("absent", [{}, {"deviceType": None}, {"deviceType": ""}, {"deviceType": []}])
+@pytest.mark.parametrize(
+    "absent", [{}, {"deviceType": None}, {"deviceType": ""}, {"deviceType": []}]
+)
 def test_an_attribute_without_a_value_has_no_list(absent):
     assert ItemMapping([PAGES]).items("page_view", {"url": "/", **absent}) == [Item("url", "/", 1)]
 

@@ -16,7 +16,9 @@ from admitone.core.summary import Summary, lg_size_for
 SMALL = SketchParameters(width=16, depth=2, counter_bits=32, k=1)
 
 items = st.one_of(
-    st.integers(0, 200).map(str), st.sampled_from(["", "é", "a\0b", "1.0", "nan", "-7"]), st.text(max_size=4)
+    st.integers(0, 200).map(str),
+    st.sampled_from(["", "é", "a\0b", "1.0", "nan", "-7"]),
+    st.text(max_size=4),
 )
 streams = st.dictionaries(items, st.integers(1, 1000), max_size=60)
 
@@ -156,7 +158,7 @@ def test_every_stored_form_is_read_back(items, bits):
 
 
 def test_bytes_of_version_1_are_still_read():
-    countmin = bytes.fromhex("41434d53012001000400000001000000" "0300" "05")
+    countmin = bytes.fromhex("41434d53012001000400000001000000030005")
     sketch = CountMin.from_bytes(countmin)
 
     assert sketch.cells.tolist() == [0, 0, 0, 5]

@@ -88,8 +88,11 @@ def test_global_has_no_neighbours():
 
 @pytest.mark.parametrize(
     "key",
-    ["", "hour", "hour_", "hour_20261115", "hour_2026111524", "minute_202611151060", "day_20260230"]
-    + ["week_202554", "week_202600", "month_202613", "year_2026", "hour_２０２６111510", "1h"],
+    [
+        *("", "hour", "hour_", "hour_20261115", "hour_2026111524", "minute_202611151060"),
+        *("day_20260230", "week_202554", "week_202600", "month_202613", "year_2026"),
+        *("hour_２０２６111510", "1h"),
+    ],
 )
 def test_what_is_no_window_is_refused(key):
     with pytest.raises(ValueError, match="is no window"):

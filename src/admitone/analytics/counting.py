@@ -1,15 +1,16 @@
 """From admitted records to one delta per minute and list: two pure functions over Arrow batches.
 
-`count_batches` runs where the records are, one task per partition: it drops re-reads, maps events to items and
-sums them in dictionaries. `build_deltas` runs after its rows were brought together by minute and list, and turns the sums
-into sketches. Between them travels one row per (list, minute), not one per item:
+`count_batches` runs where the records are, one task per partition: it drops re-reads, maps events
+to items and sums them in dictionaries. `build_deltas` runs after its rows were brought together by
+minute and list, and turns the sums into sketches. Between them travels one row per (list, minute),
+not one per item:
 
     kind     name        minute   payload (JSON)
     count    a list      minute   {item: weight}
     late     a list      minute   weight
     read     a topic     -        partition, last offset, counted, re-read, skipped
     source   -           -        producer id, source partition, stream time, append time
-    values   dimension   -        attribute and the new values a task reported before it ran out of room
+    values   dimension   -        attribute, the new values a task reported before it ran out
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """How a batch of minute deltas becomes windows, inside one store transaction.
 
-A minute is *open* until the slowest active source partition has passed its end + lateness; then it is folded upward,
-once. At its turn a minute is one of:
+A minute is *open* until the slowest active source partition has passed its end + lateness; then it
+is folded upward, once. At its turn a minute is one of:
 
     stays open   the delta is merged into the minute; nothing else moves
     closes       the minute with its delta goes up
     is folded    the delta is merged into the minute, and the delta goes up
     is not kept  older than the retention: the delta goes up, the minute itself is gone
 
-What goes up is summed before stored windows are touched: minutes to hours, hours to days, days to weeks and
-months, months to global. So a batch costs one merge per minute and list, and one per stored window and list.
-`late` is part of a sketch and travels with it.
+What goes up is summed before stored windows are touched: minutes to hours, hours to days, days to
+weeks and months, months to global. So a batch costs one merge per minute and list, and one per
+stored window and list. `late` is part of a sketch and travels with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ABOVE = {
 
 
 def clock_of(sources: Iterable[SourceProgress], idle_after: int) -> Clock | None:
-    """Return what time it is; a partition is active while its newest append is near the newest of all."""
+    """Return what time it is; active is who appended within `idle_after` of the newest append."""
     known = list(sources)
     if not known:
         return None

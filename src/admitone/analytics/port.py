@@ -1,10 +1,13 @@
 """Where counts are kept, and what every store guarantees.
 
-- *One transaction per batch.* Counts, the progress of sources and the marks they were counted up to become durable
-  together or not at all. A mark moves only from the value that was read; otherwise `MarkMoved`, and nothing changes.
-- *Nothing twice.* A minute is folded upward once. What comes for a folded minute is added to it and to
-  every window above in the same transaction, so for every window and list total + late = the weight admitted.
-- *A pure result.* Which windows there are and what they hold depends on the records, not on how they were batched.
+- *One transaction per batch.* Counts, the progress of sources and the marks they were counted up
+to become durable together or not at all. A mark moves only from the value that was read; otherwise
+`MarkMoved`, and nothing changes.
+- *Nothing twice.* A minute is folded upward once. What comes for a folded minute is added to it
+and to every window above in the same transaction, so for every window and list total + late = the
+weight admitted.
+- *A pure result.* Which windows there are and what they hold depends on the records, not on how
+they were batched.
 
 Readers get `SketchReader`, which cannot write.
 """
@@ -156,7 +159,7 @@ class SketchStore(SketchReader, Protocol):
 
 
 class Shelf(Protocol):
-    """The rows of one transaction, as folding sees them; each is read before it is written, once."""
+    """The rows of one transaction, as folding sees them: each read at most once, then written."""
 
     def get(self, window: str, dimension_list: str) -> SketchBytes | None:
         """Return the stored parts."""

@@ -83,7 +83,7 @@ class SqliteSketchStore(SqliteSketchReader):
                 _expire(db, parameters, clock)  # 5
             _set(db, "revision", str(state.revision + 1))  # 6
             _set(db, "updated_at", str(batch.counted_at))
-            crash_point("analytics.committing")
+            crash_point("analytics.written")
         return state.revision + 1
 
 

@@ -108,7 +108,7 @@ class SqliteSketchReader:
         stored = [part for part in parts if part is not None]
         if not stored:
             return None
-        # Folded windows have the shape they were folded under; only a sum of minutes needs a new one.
+        # What is stored keeps the shape it was folded under; a mere sum of minutes takes today's.
         whole = (
             WindowSketch(parameters) if parts[0] is None else WindowSketch.from_bytes(stored.pop(0))
         )

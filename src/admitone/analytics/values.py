@@ -1,12 +1,13 @@
 """Which values of a grouping attribute get a list of their own.
 
-At most `max_values` of them; the rest is counted under `attribute=*other`. The choice is durable and never taken back, so
-a value is either always in its own list or always in `*other`. While there is room, workers report new values and the
-driver chooses here, the heaviest of the batch first; once the choice is closed, workers send the rest to `*other`
-themselves.
+At most `max_values` of them; the rest is counted under `attribute=*other`. The choice is durable
+and never taken back, so a value is either always in its own list or always in `*other`. While
+there is room, workers report new values and the driver chooses here, the heaviest of the batch
+first; once the choice is closed, workers send the rest to `*other` themselves.
 
-A worker reports only so many new values and counts what is beyond under `*other` at once. Such a value is split
-already, so only values that every such worker reported can still be chosen, and the choice closes.
+A worker reports only so many new values and counts what is beyond under `*other` at once. Such a
+value is split already, so only values that every such worker reported can still be chosen, and the
+choice closes.
 """
 
 from __future__ import annotations

@@ -91,7 +91,8 @@ class Boundary:
         """Return the name of one partition of this incarnation of a topic."""
         options = self.options
         return Source(
-            producer_id(options.pipeline, "boundary", self.transport.cluster, topic.topic_id), partition
+            producer_id(options.pipeline, "boundary", self.transport.cluster, topic.topic_id),
+            partition,
         )
 
     def start(self, topic: Topic) -> int:
@@ -237,16 +238,15 @@ class OwnedPartition:
         crash_point("boundary.published")
         # 4. Settle
         self._check_source_topic()
-        (row,) = self._ledger.blocks(states=[BlockState.IN_FLIGHT], source=self._source)
         crash_point("boundary.settling")
         self._ledger.conclude(
-            row,
+            claimed.block,
             self._epoch,
             Outcome(BlockState.SETTLED, bus_offsets, published_at, self._boundary.clock()),
         )
-        self._mark = Mark(row.last_offset, block.facts["stream_time"][-1].as_py())
+        self._mark = Mark(claimed.block.last_offset, block.facts["stream_time"][-1].as_py())
         crash_point("boundary.settled")
-        return Admitted(claimed.block_id, row.deliveries, len(ordinals))
+        return Admitted(claimed.block.block_id, claimed.block.deliveries, len(ordinals))
 
     def _destinations(self, block: ReadBlock) -> tuple[Destination, ...]:
         numbers = np.unique(block.facts["route"].drop_null().to_numpy())

@@ -29,7 +29,11 @@ def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
 
 
 def outgoing(
-    source: Source, block: ReadBlock, ordinals: np.ndarray, routes: tuple[Route, ...], admitted_at: int
+    source: Source,
+    block: ReadBlock,
+    ordinals: np.ndarray,
+    routes: tuple[Route, ...],
+    admitted_at: int,
 ) -> dict[str, tuple[np.ndarray, pa.Table]]:
     """Return, for each topic, which ordinals go there and their records in source order."""
     route_of = block.facts["route"].fill_null(-1).to_numpy()[ordinals]
@@ -57,7 +61,11 @@ def _records(source: Source, block: ReadBlock, chosen: np.ndarray, admitted_at: 
 def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
     """Return the 20-byte stream metadata of each source offset."""
     keys = np.empty(len(offsets), dtype=_KEY_LAYOUT)
-    keys["producer"], keys["partition"], keys["offset"] = source.producer_id, source.partition, offsets
+    keys["producer"], keys["partition"], keys["offset"] = (
+        source.producer_id,
+        source.partition,
+        offsets,
+    )
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(KEY_BYTES), len(offsets), [None, pa.py_buffer(keys.tobytes())]
     )
@@ -99,7 +107,11 @@ class Found:
 
 
 def look(
-    transport: Transport, source: Source, first: int, last: int, destinations: tuple[Destination, ...]
+    transport: Transport,
+    source: Source,
+    first: int,
+    last: int,
+    destinations: tuple[Destination, ...],
 ) -> Found | None:
     """Search the log for a block's records, behind the fence; None when the log cannot tell.
 

@@ -63,7 +63,9 @@ def read_block(records: pa.Table, stream_time: int | None, rules: EnvelopeRules)
         classes.append(found.event_class)
         event_ids.append(found.event_id)
         if isinstance(found, Event):
-            stream_time = found.event_time if stream_time is None else max(stream_time, found.event_time)
+            stream_time = (
+                found.event_time if stream_time is None else max(stream_time, found.event_time)
+            )
             target = (found.route, found.business_key)
             partition = partition_cache.get(target)
             if partition is None:
@@ -120,7 +122,10 @@ def _meaningful_headers(column: pa.ChunkedArray) -> dict[int, dict[str, bytes]]:
     rows = np.asarray(headers.value_parent_indices())[hits]
     chosen = entries.take(pa.array(hits))
     for row, name, value in zip(
-        rows.tolist(), chosen.field("key").to_pylist(), chosen.field("value").to_pylist(), strict=True
+        rows.tolist(),
+        chosen.field("key").to_pylist(),
+        chosen.field("value").to_pylist(),
+        strict=True,
     ):
         found.setdefault(row, {})[name] = value if value is not None else b""
     return found

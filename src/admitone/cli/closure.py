@@ -34,7 +34,9 @@ def close(
     if gate.green and not dry_run and not already:
         artifact = close_run(run_id, ledger, transport, settings)
     if as_json:
-        print_json({**gate.document(), "closed": already or artifact is not None, "artifact": artifact})
+        print_json(
+            {**gate.document(), "closed": already or artifact is not None, "artifact": artifact}
+        )
     else:
         print_gate(gate)
         if already:
@@ -54,7 +56,9 @@ def print_gate(gate: Gate) -> None:
     console.print(f"run {gate.run_id}: [bold {colour}]{colour.upper()}[/]")
     shown = table("", "criterion", "evidence")
     for check in gate.checks:
-        shown.add_row("[green]✓[/]" if check.passed else "[red]✗[/]", str(check.criterion), check.evidence)
+        shown.add_row(
+            "[green]✓[/]" if check.passed else "[red]✗[/]", str(check.criterion), check.evidence
+        )
     console.print(shown)
     if gate.blockers:
         blockers = table("blocker", "#count", "what shows it")

@@ -73,19 +73,34 @@ def print_books(document: dict[str, Any]) -> None:
 
 def decisions(
     run: Run = None,
-    verdict: Annotated[Verdict | None, typer.Option(help="Only this verdict.", show_default=False)] = None,
-    reason: Annotated[Reason | None, typer.Option(help="Only this reason.", show_default=False)] = None,
-    event: Annotated[str | None, typer.Option(help="Only this event id.", show_default=False)] = None,
-    identity: Annotated[str | None, typer.Option(help="Only this identity (hex).", show_default=False)] = None,
+    verdict: Annotated[
+        Verdict | None, typer.Option(help="Only this verdict.", show_default=False)
+    ] = None,
+    reason: Annotated[
+        Reason | None, typer.Option(help="Only this reason.", show_default=False)
+    ] = None,
+    event: Annotated[
+        str | None, typer.Option(help="Only this event id.", show_default=False)
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option(help="Only this identity (hex).", show_default=False)
+    ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Only this source position: [PRODUCER:]P:O.", show_default=False)
+        str | None,
+        typer.Option(help="Only this source position: [PRODUCER:]P:O.", show_default=False),
     ] = None,
     bus: Annotated[
         str | None, typer.Option(help="Only this place on the log: TOPIC:P:O.", show_default=False)
     ] = None,
-    since: Annotated[str | None, typer.Option(help="Decided at or after.", show_default=False)] = None,
-    until: Annotated[str | None, typer.Option(help="Decided at or before.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many.", min=1, show_default=False)] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Decided at or after.", show_default=False)
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="Decided at or before.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most this many.", min=1, show_default=False)
+    ] = None,
     home: Home = None,
     as_json: Json = False,
     as_lines: JsonLines = False,
@@ -165,9 +180,7 @@ def receipt(
     from admitone.ledger.decisions import Filter
 
     settings = settings_at(home)
-    rows = list(
-        decided(settings, Filter(run_id=run, event_id=event_id, event_class=event_class))
-    )
+    rows = list(decided(settings, Filter(run_id=run, event_id=event_id, event_class=event_class)))
     if not rows:
         raise NotFound(
             f"No delivery of event {event_id!r} was decided.",
@@ -178,7 +191,9 @@ def receipt(
         owners = ", ".join(
             sorted({f"--run {row['run_id']} --class {row['event_class']}" for row in rows})
         )
-        raise NotFound(f"{len(identities)} events have the id {event_id!r}.", f"choose one: {owners}")
+        raise NotFound(
+            f"{len(identities)} events have the id {event_id!r}.", f"choose one: {owners}"
+        )
     tickets = [row for row in rows if row["verdict"] in (Verdict.ADMITTED, Verdict.AMBIGUOUS)]
     document = {"receipt": tickets[0] if tickets else None, "deliveries": rows}
     if as_json:
@@ -219,7 +234,9 @@ def _identity(text: str | None) -> bytes | None:
     except ValueError:
         found = b""
     if len(found) != 32:
-        raise typer.BadParameter(f"expected 64 hexadecimal digits, got {text!r}", param_hint="--identity")
+        raise typer.BadParameter(
+            f"expected 64 hexadecimal digits, got {text!r}", param_hint="--identity"
+        )
     return found
 
 
@@ -232,7 +249,8 @@ def _source(text: str | None) -> tuple[int | None, int, int] | None:
             raise ValueError
     except ValueError:
         raise typer.BadParameter(
-            f"expected PARTITION:OFFSET or PRODUCER:PARTITION:OFFSET, got {text!r}", param_hint="--source"
+            f"expected PARTITION:OFFSET or PRODUCER:PARTITION:OFFSET, got {text!r}",
+            param_hint="--source",
         ) from None
     return (producer[0] if producer else None), partition, offset
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 Home = Annotated[
     Path | None,
-    typer.Option("--home", help="Folder with admitone.toml and data/ (default: here).", show_default=False),
+    typer.Option(
+        "--home", help="Folder with admitone.toml and data/ (default: here).", show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 JsonLines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON document per line.")]
@@ -85,7 +87,10 @@ def table(*columns: str, title: str | None = None) -> Table:
     for name in columns:
         numeric = name.startswith("#")
         made.add_column(
-            name.removeprefix("#"), justify="right" if numeric else "left", no_wrap=numeric, overflow="fold"
+            name.removeprefix("#"),
+            justify="right" if numeric else "left",
+            no_wrap=numeric,
+            overflow="fold",
         )
     return made
 

@@ -28,7 +28,9 @@ class Queries(StrEnum):
 
 
 def init(
-    profile: Annotated[Profile, typer.Option(help="Which stores to begin with.")] = Profile.EMBEDDED,
+    profile: Annotated[
+        Profile, typer.Option(help="Which stores to begin with.")
+    ] = Profile.EMBEDDED,
     home: Home = None,
 ) -> None:
     """Write a commented admitone.toml."""
@@ -55,7 +57,8 @@ def settings_folder(home: Path | None) -> Path:
 def ingest(
     files: Annotated[list[str], typer.Argument(help="Files of JSON lines; - is stdin.")],
     run: Annotated[
-        str | None, typer.Option("--run", help="Run these deliveries belong to.", show_default=False)
+        str | None,
+        typer.Option("--run", help="Run these deliveries belong to.", show_default=False),
     ] = None,
     home: Home = None,
     as_json: Json = False,
@@ -83,7 +86,9 @@ def ingest(
         )
         return
     places = ", ".join(f"{partition}: {number(count)}" for partition, count in spread.items())
-    typer.echo(f"{number(total.deliveries)} deliveries to topic {total.topic} (partition {places or '-'})")
+    typer.echo(
+        f"{number(total.deliveries)} deliveries to topic {total.topic} (partition {places or '-'})"
+    )
     if total.blank:
         err().print(f"{number(total.blank)} blank lines are no deliveries")
 
@@ -195,7 +200,9 @@ def status(home: Home = None, as_json: Json = False) -> None:
         f" {number(lag.pending_evidence)} blocks without evidence"
     )
     if runs:
-        console.print("runs:    " + ", ".join(f"{run_id} ({state})" for run_id, state in runs.items()))
+        console.print(
+            "runs:    " + ", ".join(f"{run_id} ({state})" for run_id, state in runs.items())
+        )
     shown = table("query", "topic", "#partition", "#done", "#end", "#lag")
     for query, partitions in (("boundary", lag.raw), ("analytics", lag.admitted)):
         for partition in partitions:

@@ -8,20 +8,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from admitone.cli.ledger import decided, print_decisions
-from admitone.cli.output import Home, Json, JsonLines, Run, err, out, print_json, print_lines, settings_at, table
+from admitone.cli.output import (
+    Home,
+    Json,
+    JsonLines,
+    Run,
+    err,
+    out,
+    print_json,
+    print_lines,
+    settings_at,
+    table,
+)
 from admitone.core.decisions import Reason, Verdict
 
 if TYPE_CHECKING:
     from admitone.settings import Settings
 
-app = typer.Typer(help="What was not admitted, and why.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="What was not admitted, and why.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("list")
 def list_quarantined(
     run: Run = None,
-    reason: Annotated[Reason | None, typer.Option(help="Only this reason.", show_default=False)] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many.", min=1, show_default=False)] = None,
+    reason: Annotated[
+        Reason | None, typer.Option(help="Only this reason.", show_default=False)
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most this many.", min=1, show_default=False)
+    ] = None,
     home: Home = None,
     as_json: Json = False,
     as_lines: JsonLines = False,
@@ -30,7 +47,8 @@ def list_quarantined(
     from admitone.ledger.decisions import Filter
 
     rows = islice(
-        decided(settings_at(home), Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)), limit
+        decided(settings_at(home), Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)),
+        limit,
     )
     if as_lines:
         print_lines(rows)
@@ -103,7 +121,12 @@ def _load(
     ledger = open_ledger(settings)
     folder = settings.resolve(settings.evidence.path)
     found = next(
-        (row for row in decided(settings, Filter(verdict=Verdict.QUARANTINED)) if row["id"] == record), None
+        (
+            row
+            for row in decided(settings, Filter(verdict=Verdict.QUARANTINED))
+            if row["id"] == record
+        ),
+        None,
     )
     if found is None:
         raise unknown

@@ -51,7 +51,8 @@ def canonical_json(value: Any) -> bytes:
     """Return the RFC 8785 spelling of a value that `parse_strict` returned."""
     if _is_plain(value):
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-    return rfc8785.dumps(value)
+    spelled: bytes = rfc8785.dumps(value)
+    return spelled
 
 
 def _settle(value: Any, depth: int) -> Any:
@@ -106,7 +107,7 @@ def _is_plain(value: Any) -> bool:
         return True
     if kind is list:
         return all(map(_is_plain, value))
-    return 1e-3 <= abs(value) < 1e15
+    return bool(1e-3 <= abs(value) < 1e15)
 
 
 def _diagnose(raw: bytes) -> Reason:

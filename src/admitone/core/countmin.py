@@ -1,8 +1,9 @@
 """Count-Min: how often was this item counted, at most?
 
-How it works. `depth` rows of `width` counters. An item has one cell in every row, chosen by a hash of its own; adding
-weight w adds w to each of its cells. Other items can only add to those cells, so each of them, and therefore the
-smallest, is at least the item's true count: the estimate is a *certain* upper bound, never a lower one.
+How it works. `depth` rows of `width` counters. An item has one cell in every row, chosen by a hash
+of its own; adding weight w adds w to each of its cells. Other items can only add to those cells,
+so each of them, and therefore the smallest, is at least the item's true count: the estimate is a
+*certain* upper bound, never a lower one.
 
     cell(row, item) = xxh3_64(item as UTF-8, seed = row) mod width
 
@@ -18,17 +19,18 @@ Bytes, little-endian:
     cells      form 0: zstd of depth x width counters, row by row
                else: the positions (uint16, or uint32 where there are more), then the counters
 
-Example, width 4, depth 2. "a" has the cells 1 and 3, "b" the cells 1 and 0. After a x 5 and b x 2 the rows are
-[0 7 0 0] and [2 0 0 5]: a is at most min(7, 5) = 5, b at most min(7, 2) = 2.
+Example, width 4, depth 2. "a" has the cells 1 and 3, "b" the cells 1 and 0. After a x 5 and b x 2
+the rows are [0 7 0 0] and [2 0 0 5]: a is at most min(7, 5) = 5, b at most min(7, 2) = 2.
 
-Bound. With width w and depth d the estimate exceeds the truth by more than e/w of the total with a probability of at
-most e**-d: 0.27 % of the total and 0.7 % for 1024 x 5. Merging adds cell by cell, and gives the sketch that one pass
-over both streams would have given.
+Bound. With width w and depth d the estimate exceeds the truth by more than e/w of the total with a
+probability of at most e**-d: 0.27 % of the total and 0.7 % for 1024 x 5. Merging adds cell by
+cell, and gives the sketch that one pass over both streams would have given.
 
-Saturation. A counter stops at its largest value and bounds nothing from then on; it reads as the total, and
-`saturated` says so.
+Saturation. A counter stops at its largest value and bounds nothing from then on; it reads as the
+total, and `saturated` says so.
 
-Cormode, Muthukrishnan: An improved data stream summary: the Count-Min Sketch and its applications (2005).
+Cormode, Muthukrishnan: An improved data stream summary: the Count-Min Sketch and its applications
+(2005).
 """
 
 from __future__ import annotations
@@ -100,7 +102,8 @@ class CountMin:
         """Add another sketch of the same shape; its counters may be wider or narrower."""
         if (self.width, self.depth) != (other.width, other.depth):
             raise ValueError(
-                f"cannot merge Count-Min {other.width}x{other.depth} into {self.width}x{self.depth}: "
+                f"cannot merge Count-Min {other.width}x{other.depth} into "
+                f"{self.width}x{self.depth}: "
                 "merge only equal shapes"
             )
         self._add(other.cells)
@@ -116,7 +119,10 @@ class CountMin:
             counters = np.minimum(self.cells[positions], (1 << self.bits) - 1)
             largest = int(counters.max(initial=0))
             form = next(size for size in _COUNTERS if largest < 1 << 8 * size)
-            body = positions.astype(self._position).tobytes() + counters.astype(_COUNTERS[form]).tobytes()
+            body = (
+                positions.astype(self._position).tobytes()
+                + counters.astype(_COUNTERS[form]).tobytes()
+            )
         return _HEADER.pack(_MAGIC, _VERSION, self.bits, self.depth, self.width, form) + body
 
     @classmethod

@@ -19,7 +19,9 @@ def parse_duration_ms(text: str) -> int:
     """Return the milliseconds a duration such as `10m` stands for."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"expected a number and one of {', '.join(_UNITS_MS)}, such as 10m; got {text!r}")
+        raise ValueError(
+            f"expected a number and one of {', '.join(_UNITS_MS)}, such as 10m; got {text!r}"
+        )
     return int(match[1]) * _UNITS_MS[match[2]]
 
 

@@ -73,7 +73,7 @@ def timestamp_ms(text: object) -> int | None:
         return None
 
 
-def read_envelope(
+def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it reads best
     raw: bytes | None,
     headers: Mapping[str, bytes],
     append_time: int,
@@ -97,7 +97,7 @@ def read_envelope(
         return Refusal(Reason.NOT_AN_ENVELOPE, run_id)
 
     event_type = metadata.get("eventType")
-    event_id = metadata.get("eventId")
+    event_id: Any = metadata.get("eventId")
     run_id = _chosen(metadata, headers, "runId", run_id)
     event_class = _chosen(metadata, headers, "eventClass", event_type)
     if not (_is_name(run_id) and _is_name(event_class) and _is_name(event_id)):

@@ -1,16 +1,16 @@
 """From an event to the items it is counted under (TOP-2, TOP-3).
 
-A rule names the payload field whose value is the item, and the attributes its lists are grouped by. One event
-feeds the list of the dimension and one grouped list for each attribute it carries:
+A rule names the payload field whose value is the item, and the attributes its lists are grouped
+by. One event feeds the list of the dimension and one grouped list for each attribute it carries:
 
     page_view {"url": "/shoes", "deviceType": "mobile"}
         -> url                      /shoes  weight 1
         -> url|deviceType=mobile    /shoes  weight 1
 
-What counts as a value: a non-empty string as it is, a number as JSON spells it, `true` or `false`. Anything else
-(absent, null, empty, a list, an object) is no value: no item without its field, no grouped list without its
-attribute. A weight that is absent or no positive integer counts as 1; one above 2**31 - 1 counts as that much,
-so that sums stay inside 64 bits.
+What counts as a value: a non-empty string as it is, a number as JSON spells it, `true` or `false`.
+Anything else (absent, null, empty, a list, an object) is no value: no item without its field, no
+grouped list without its attribute. A weight that is absent or no positive integer counts as 1; one
+above 2**31 - 1 counts as that much, so that sums stay inside 64 bits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Item(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a rule finds in an event: the item, its attribute values in the rule's order, its weight."""
+    """What a rule finds in an event: the item, its attribute values in order, its weight."""
 
     key: str
     values: tuple[str | None, ...]
@@ -108,7 +108,7 @@ def list_name(dimension: str, attribute: str, value: str) -> str:
 
 
 def split_list(name: str) -> tuple[str, str | None, str | None]:
-    """Return dimension, attribute and value of a list; the last two are None for an ungrouped one."""
+    """Return dimension, attribute and value of a list; an ungrouped one has only the first."""
     dimension, bar, grouped = name.partition("|")
     if not bar:
         return dimension, None, None

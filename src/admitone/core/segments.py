@@ -29,6 +29,8 @@ def oldest_live(stream_time_ms: int, retention_ms: int) -> int:
     return stream_time_ms - retention_ms + 1
 
 
-def is_droppable(segment: int, interval_ms: int, slowest_stream_time_ms: int, retention_ms: int) -> bool:
+def is_droppable(
+    segment: int, interval_ms: int, slowest_stream_time_ms: int, retention_ms: int
+) -> bool:
     """Tell whether every key a segment can hold has expired for the slowest partition too."""
     return (segment + 1) * interval_ms <= oldest_live(slowest_stream_time_ms, retention_ms)

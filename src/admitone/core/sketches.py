@@ -12,11 +12,13 @@ What they say together about an item:
     upper    = the smallest of the summary's upper bound, the Count-Min estimate and the total
     estimate = upper, as both papers define it; exact wherever lower = upper
 
-Example. total 1,000; the summary says 40 <= x <= 52, Count-Min says x <= 47: the answer is 47, between 40 and 47.
+Example. total 1,000; the summary says 40 <= x <= 52, Count-Min says x <= 47: the answer is 47,
+between 40 and 47.
 
-Each source is a bound on its own, so their intersection is one, and all three parts merge by adding: lower <= true <=
-upper holds for every tree of merges from minutes up to global. `late` is weight that came too late for its minute; it is
-counted here and in no sketch, so total + late is everything that was admitted.
+Each source is a bound on its own, so their intersection is one, and all three parts merge by
+adding: lower <= true <= upper holds for every tree of merges from minutes up to global. `late` is
+weight that came too late for its minute; it is counted here and in no sketch, so total + late is
+everything that was admitted.
 """
 
 from __future__ import annotations

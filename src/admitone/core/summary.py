@@ -1,12 +1,14 @@
 """The heaviest items with bounds, and how many different items there are.
 
-How it works. The items: a Misra-Gries / Space-Saving class summary (DataSketches' frequent items). It counts items in a
-table; when the table is full, the median count is subtracted from all and what falls to zero is dropped. The sum of
-what was ever subtracted is the *offset*: for an item with count c in the table, c <= true <= c + offset; for one that is
-not, true <= offset. While nothing was dropped the offset is 0 and every count is exact. Merging adds the offsets, so
-bounds hold for any tree of merges. A table that lost all its items at once still has an offset, which the binding drops
-when it writes or merges such a table; so we carry that part ourselves, as *forgotten*. The different items:
-HyperLogLog, fed with a 64-bit hash of each item because the binding ignores the empty string.
+How it works. The items: a Misra-Gries / Space-Saving class summary (DataSketches' frequent items).
+It counts items in a table; when the table is full, the median count is subtracted from all and
+what falls to zero is dropped. The sum of what was ever subtracted is the *offset*: for an item
+with count c in the table, c <= true <= c + offset; for one that is not, true <= offset. While
+nothing was dropped the offset is 0 and every count is exact. Merging adds the offsets, so bounds
+hold for any tree of merges. A table that lost all its items at once still has an offset, which the
+binding drops when it writes or merges such a table; so we carry that part ourselves, as
+*forgotten*. The different items: HyperLogLog, fed with a 64-bit hash of each item because the
+binding ignores the empty string.
 
 Bytes, little-endian:
 
@@ -19,16 +21,17 @@ Bytes, little-endian:
     forgotten  uint64    what emptied tables had subtracted
     parts      both, one after the other, in DataSketches' own portable forms
 
-Example. Table of 3; the stream a a a b b c d. At d the table is full, the median 2 is subtracted: a = 1, offset 2. So
-1 <= a <= 3 (true 3), and everything else is at most 2.
+Example. Table of 3; the stream a a a b b c d. At d the table is full, the median 2 is subtracted:
+a = 1, offset 2. So 1 <= a <= 3 (true 3), and everything else is at most 2.
 
-Bound. The table holds 0.75 x 2**lg items and the offset stays below 3.5 / 2**lg of the total: 0.17 % for K = 100
-(lg 11). HyperLogLog with 2**12 registers has a relative standard error of 1.6 %.
+Bound. The table holds 0.75 x 2**lg items and the offset stays below 3.5 / 2**lg of the total: 0.17
+% for K = 100 (lg 11). HyperLogLog with 2**12 registers has a relative standard error of 1.6 %.
 
-Anderson et al.: A high-performance algorithm for identifying frequent items in data streams (2017). Flajolet et al.:
-HyperLogLog (2007).
+Anderson et al.: A high-performance algorithm for identifying frequent items in data streams
+(2017). Flajolet et al.: HyperLogLog (2007).
 
-The binding reports sketches that outlive the interpreter's modules as leaks: keep none in module globals or caches.
+The binding reports sketches that outlive the interpreter's modules as leaks: keep none in module
+globals or caches.
 """
 
 from __future__ import annotations

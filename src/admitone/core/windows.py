@@ -2,9 +2,10 @@
 
     minute_YYYYMMDDHHMM   hour_YYYYMMDDHH   day_YYYYMMDD   week_YYYYWW   month_YYYYMM   global
 
-All in UTC; a week is an ISO week and carries the ISO year, so 2024-12-30 lies in week_202501. A window holds
-start <= t < end, in milliseconds since 1970, before it as well. Floor arithmetic on day ordinals instead of
-`datetime` keeps the last day of year 9999 and the first of year 1 ordinary days.
+All in UTC; a week is an ISO week and carries the ISO year, so 2024-12-30 lies in week_202501. A
+window holds start <= t < end, in milliseconds since 1970, before it as well. Floor arithmetic on
+day ordinals instead of `datetime` keeps the last day of year 9999 and the first of year 1 ordinary
+days.
 """
 
 from __future__ import annotations

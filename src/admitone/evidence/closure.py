@@ -29,7 +29,9 @@ def gate_of(run_id: str, ledger: LedgerReader, transport: Transport, settings: S
     """Check the five criteria of a run."""
     with ledger.snapshot():
         if run_id not in ledger.runs():
-            raise NotFound(f"There is no run {run_id!r}.", "admitone books shows the runs there are")
+            raise NotFound(
+                f"There is no run {run_id!r}.", "admitone books shows the runs there are"
+            )
         blocks = [block for block in ledger.blocks() if run_id in block.runs]
         identity, admitted_types = _identities(run_id, ledger)
         return Gate(
@@ -44,7 +46,9 @@ def gate_of(run_id: str, ledger: LedgerReader, transport: Transport, settings: S
         )
 
 
-def close_run(run_id: str, ledger: Ledger, transport: Transport, settings: Settings) -> dict[str, Any]:
+def close_run(
+    run_id: str, ledger: Ledger, transport: Transport, settings: Settings
+) -> dict[str, Any]:
     """Close a green run and return its artifact; refuse a red one with every blocker."""
     seen = ledger.run_blocks(run_id)
     gate = gate_of(run_id, ledger, transport, settings)
@@ -108,9 +112,13 @@ def _drift(run_id: str, ledger: LedgerReader, settings: Settings) -> Check:
     """Compare every evidence file with the digest the ledger holds of it."""
     folder = settings.resolve(settings.evidence.path)
     files = ledger.evidence_files(run_id)
-    damaged = [file.path for file in files if not _intact(folder, file.path, file.kind, file.digest)]
+    damaged = [
+        file.path for file in files if not _intact(folder, file.path, file.kind, file.digest)
+    ]
     blockers = [
-        Blocker("damaged evidence", 1, f"{path} is missing or was changed", f"admitone close {run_id}")
+        Blocker(
+            "damaged evidence", 1, f"{path} is missing or was changed", f"admitone close {run_id}"
+        )
         for path in damaged
     ]
     return Check(Criterion.DRIFT, f"{len(files)} evidence files read and compared", tuple(blockers))
@@ -157,7 +165,10 @@ def _evidence(run_id: str, ledger: LedgerReader, settings: Settings, blocks: lis
     if missing and not pending:
         blockers.append(
             Blocker(
-                "missing receipts", missing, f"{missing} admissions without a receipt", "admitone status"
+                "missing receipts",
+                missing,
+                f"{missing} admissions without a receipt",
+                "admitone status",
             )
         )
     return Check(Criterion.EVIDENCE, "block states, evidence files, quarantine", tuple(blockers))
@@ -188,7 +199,9 @@ def _contract(transport: Transport, settings: Settings, admitted_types: set[str]
             found = transport.topic(entry.topic)
         except AdmitoneError:
             blockers.append(
-                Blocker("contract", 1, f"topic {entry.topic!r} does not exist", "admitone topics check")
+                Blocker(
+                    "contract", 1, f"topic {entry.topic!r} does not exist", "admitone topics check"
+                )
             )
             continue
         if found.partitions != entry.partitions:
@@ -203,7 +216,10 @@ def _contract(transport: Transport, settings: Settings, admitted_types: set[str]
         if entry.required and not admitted_types & set(entry.event_types):
             blockers.append(
                 Blocker(
-                    "empty family", 1, f"family {entry.family!r} has no admissions", "admitone books"
+                    "empty family",
+                    1,
+                    f"family {entry.family!r} has no admissions",
+                    "admitone books",
                 )
             )
     return Check(Criterion.CONTRACT, f"{len(settings.topics)} topics compared", tuple(blockers))
@@ -261,4 +277,6 @@ def receipt_leaves(receipts: pa.Table) -> Iterator[bytes]:
         *(receipts[name].to_pylist() for name in _LEAF_FIELDS), strict=True
     ):
         numbers = ",".join(map(str, positions))
-        yield b"".join((identity, payload, published, numbers.encode(), b",", (topic or "").encode()))
+        yield b"".join(
+            (identity, payload, published, numbers.encode(), b",", (topic or "").encode())
+        )

@@ -74,7 +74,13 @@ QUARANTINE_SCHEMA = pa.schema(
     ]
 )
 ARCHIVE_SCHEMA = pa.schema(
-    [("event_id", pa.string()), *_POSITION, *_BUS, ("stream_time", pa.int64()), ("value", pa.binary())]
+    [
+        ("event_id", pa.string()),
+        *_POSITION,
+        *_BUS,
+        ("stream_time", pa.int64()),
+        ("value", pa.binary()),
+    ]
 )
 SCHEMAS = {RECEIPTS: RECEIPT_SCHEMA, QUARANTINE: QUARANTINE_SCHEMA, ARCHIVE: ARCHIVE_SCHEMA}
 
@@ -107,7 +113,9 @@ class BlockEvidence:
                 "source_offset": facts["offset"],
                 "bus_topic": pa.array(routes).take(facts["route"].combine_chunks()),
                 "bus_partition": facts["partition"],
-                "bus_offset": self._constant(None, pa.int64()) if bus is None else bus["bus_offset"],
+                "bus_offset": self._constant(None, pa.int64())
+                if bus is None
+                else bus["bus_offset"],
                 "offset_kind": self._constant(offset_kind, pa.string()),
                 "event_time": facts["event_time"],
                 "stream_time": facts["stream_time"],
@@ -145,7 +153,9 @@ class BlockEvidence:
         ]
         for index, name in enumerate(("first_producer", "first_partition", "first_offset")):
             field = QUARANTINE_SCHEMA.field(name)
-            table = table.append_column(field, pa.array([first[index] for first in firsts], field.type))
+            table = table.append_column(
+                field, pa.array([first[index] for first in firsts], field.type)
+            )
         for name in ("key", "value", "headers"):
             table = table.append_column(QUARANTINE_SCHEMA.field(name), originals[name])
         return table.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)

@@ -66,7 +66,9 @@ class EvidenceWriter:
     def _tables(self, block_ids: list[int]) -> dict[tuple[str, str], list[pa.Table]]:
         found: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
         blocks = {block.block_id: block for block in self._ledger.blocks()}
-        positions = Positions(self._ledger, {number: block.source for number, block in blocks.items()})
+        positions = Positions(
+            self._ledger, {number: block.source for number, block in blocks.items()}
+        )
         for block_id in block_ids:
             evidence = BlockEvidence(
                 blocks[block_id], self._ledger.columns(block_id), self._routes, self._offset_kind
@@ -82,7 +84,9 @@ class EvidenceWriter:
                     found[run, ARCHIVE].append(evidence.archive(run, deliveries))
         return {key: tables for key, tables in found.items() if any(t.num_rows for t in tables)}
 
-    def _write_file(self, run: str, kind: str, block_ids: list[int], rows: pa.Table) -> EvidenceFile:
+    def _write_file(
+        self, run: str, kind: str, block_ids: list[int], rows: pa.Table
+    ) -> EvidenceFile:
         names = ",".join(map(str, block_ids)).encode()
         name = f"{block_ids[0]:012d}-{hashlib.sha256(names).hexdigest()[:16]}.parquet"
         path = f"{run_folder(run)}/{kind}/{name}"

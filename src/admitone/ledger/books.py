@@ -126,5 +126,3 @@ def _run_document(
         ),
         "partitions": partitions,
     }
-
-

@@ -101,13 +101,15 @@ class Deliveries:
         """Return which deliveries belong to a run that no longer takes any."""
         runs = self.run.chunk(0) if isinstance(self.run, pa.ChunkedArray) else self.run
         is_closed = np.array([name in closed for name in runs.dictionary.to_pylist()] or [False])
-        return is_closed[np.asarray(runs.indices)]
+        closed_of_row: np.ndarray = is_closed[np.asarray(runs.indices)]
+        return closed_of_row
 
 
 def candidates(deliveries: Deliveries, closed: np.ndarray) -> np.ndarray:
     """Return the ordinals whose identities the block claims."""
     ordinals = np.arange(len(deliveries.first))
-    return ordinals[(deliveries.first == ordinals) & ~closed]
+    chosen: np.ndarray = ordinals[(deliveries.first == ordinals) & ~closed]
+    return chosen
 
 
 def meaning_for(holder: Holder, deliveries: Deliveries, ordinal: int, retention_ms: int) -> Meaning:
@@ -142,9 +144,8 @@ def decide(
     open_identity = (first >= 0) & ~closed
     verdict[open_identity] = _ADMITTED
     repeats = np.flatnonzero(open_identity & (first != ordinals))
-    expired = deliveries.event_time[first[repeats]] < oldest_live(
-        deliveries.stream_time[repeats], retention_ms
-    )
+    oldest = deliveries.stream_time[repeats] - retention_ms + 1
+    expired = deliveries.event_time[first[repeats]] < oldest
     blocked = [Blocked(int(repeats[expired][0]), None)] if expired.any() else []
     members: dict[int, list[int]] = {}
     for ordinal in repeats.tolist():

@@ -87,11 +87,16 @@ class Filter:
             narrow(facts["offset"], self.source[2])
         if self.bus is not None:
             narrow(facts["partition"], self.bus[1])
-            narrow(bus["bus_offset"] if bus is not None else pa.nulls(len(wanted), pa.int64()), self.bus[2])
+            narrow(
+                bus["bus_offset"] if bus is not None else pa.nulls(len(wanted), pa.int64()),
+                self.bus[2],
+            )
         return np.flatnonzero(wanted)
 
 
-def decisions(ledger: LedgerReader, wanted: Filter, topics: tuple[str, ...], kind: str) -> Iterator[Row]:
+def decisions(
+    ledger: LedgerReader, wanted: Filter, topics: tuple[str, ...], kind: str
+) -> Iterator[Row]:
     """Yield the wanted decisions in the order they were made; `topics` is the route table."""
     positions = Positions(ledger)
     for block, facts, verdicts, bus in ledger.decided(wanted.skips):

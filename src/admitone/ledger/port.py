@@ -66,14 +66,6 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """The claim was granted: a verdict for every delivery, ADMITTED meaning *to be published*."""
-
-    block_id: int
-    verdicts: pa.Table
-
-
-@dataclass(frozen=True, slots=True)
 class Blocked:
     """Nothing was claimed: the delivery at `ordinal` cannot be decided in this block.
 
@@ -116,6 +108,14 @@ class Block:
     refused: tuple[int, ...]
     runs: Mapping[str, int]
     evidence_hash: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """The claim was granted: a verdict for every delivery, ADMITTED meaning *to be published*."""
+
+    block: Block
+    verdicts: pa.Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,4 +24,5 @@ class Positions:
 
     def _read_offsets(self, block_id: int) -> np.ndarray:
         facts, _, _ = self._ledger.columns(block_id)
-        return facts["offset"].to_numpy()
+        offsets: np.ndarray = facts["offset"].to_numpy()
+        return offsets

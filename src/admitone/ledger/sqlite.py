@@ -23,6 +23,7 @@ from admitone.core.decisions import (
     Verdict,
 )
 from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
+from admitone.faults import crash_point
 from admitone.ledger.claims import Deliveries, Holder, candidates, decide, meaning_for
 from admitone.ledger.columns import BUS_SCHEMA, logical_digest, pack
 from admitone.ledger.port import (
@@ -70,7 +71,9 @@ class SqliteLedger(SqliteReader):
                 source,
             ).fetchone()
             if row is None:
-                raise NotFound(f"Source {tuple(source)} or its pipeline's generation is not registered.")
+                raise NotFound(
+                    f"Source {tuple(source)} or its pipeline's generation is not registered."
+                )
             if generation is not None and row[1] != generation:
                 raise Fenced(
                     f"Generation {generation} of pipeline {row[0]!r} ended; {row[1]} is running now.",
@@ -126,7 +129,12 @@ class SqliteLedger(SqliteReader):
                 (packed_facts, pack(verdicts), block_id),
             )
             db.execute("INSERT INTO journal VALUES (?, ?)", (block_id, claim.journal))
-        return Claimed(block_id, verdicts)
+            crash_point("ledger.claim_written")
+        block = Block(
+            block_id, claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
+            BlockState.IN_FLIGHT, claim.rules, claim.claimed_at, None, None, claim.destinations, (), runs, None,
+        )  # fmt: skip
+        return Claimed(block, verdicts)
 
     def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
         """Settle, abort or give up a claimed block; marks move unless it is aborted."""
@@ -156,12 +164,15 @@ class SqliteLedger(SqliteReader):
                 (block.last_offset, stream_time, *block.source, block.first_offset),
             ).rowcount
             if moved != 1:
-                raise MarkMoved(f"The mark of {tuple(block.source)} has passed block {block.block_id}.")
+                raise MarkMoved(
+                    f"The mark of {tuple(block.source)} has passed block {block.block_id}."
+                )
             db.executemany(
                 "INSERT INTO anomaly (run_id, identity, payload_hash, block_id, ordinal)"
                 " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 _contradictions(block.block_id, facts, verdicts),
             )
+            crash_point("ledger.outcome_written")
 
     def count_re_reads(self, source: Source, deliveries: int) -> None:
         """Count deliveries that were read again below the mark."""
@@ -233,11 +244,13 @@ class SqliteLedger(SqliteReader):
             _owned(db, block.source, epoch)
             _change_state(db, block, outcome)
             db.execute(
-                "UPDATE block SET facts = NULL, verdicts = NULL WHERE block_id = ?", (block.block_id,)
+                "UPDATE block SET facts = NULL, verdicts = NULL WHERE block_id = ?",
+                (block.block_id,),
             )
             db.execute("DELETE FROM journal WHERE block_id = ?", (block.block_id,))
             db.executemany(
-                "UPDATE run SET blocks = blocks - 1 WHERE run_id = ?", [(run,) for run in block.runs]
+                "UPDATE run SET blocks = blocks - 1 WHERE run_id = ?",
+                [(run,) for run in block.runs],
             )
 
 
@@ -275,11 +288,17 @@ def _join_runs(db: sqlite3.Connection, runs: Counter[str]) -> set[str]:
         "INSERT INTO run (run_id, blocks) VALUES (?, 1) ON CONFLICT DO UPDATE SET blocks = blocks + 1",
         [(run,) for run in runs],
     )
-    return {run for (run,) in db.execute("SELECT run_id FROM run WHERE state = 'CLOSED'") if run in runs}
+    return {
+        run for (run,) in db.execute("SELECT run_id FROM run WHERE state = 'CLOSED'") if run in runs
+    }
 
 
 def _reserve(
-    db: sqlite3.Connection, claim: Claim, deliveries: Deliveries, ordinals: np.ndarray, block_id: int
+    db: sqlite3.Connection,
+    claim: Claim,
+    deliveries: Deliveries,
+    ordinals: np.ndarray,
+    block_id: int,
 ) -> dict[int, Holder]:
     if not len(ordinals):
         return {}
@@ -318,7 +337,9 @@ def _with_outcome(verdicts: pa.Table, planned: np.ndarray, outcome: Outcome) -> 
     for ordinal in outcome.refused:
         verdict[ordinal] = CODE_OF_VERDICT[Verdict.QUARANTINED]
         reason[ordinal] = CODE_OF_REASON[Reason.PUBLISH_FAILED]
-    return verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(1, "reason", pa.array(reason))
+    return verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(
+        1, "reason", pa.array(reason)
+    )
 
 
 def _bus_column(admitted: np.ndarray, outcome: Outcome) -> pa.Table:
@@ -345,4 +366,3 @@ def _contradictions(
             strict=True,
         )
     ]
-

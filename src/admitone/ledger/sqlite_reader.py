@@ -54,7 +54,9 @@ class SqliteReader:
                 " FROM source ORDER BY topic, producer_id, partition"
             ).fetchall()
         return [
-            SourceInfo(Source(producer, partition), pipeline, topic, topic_id, Mark(mark, time), again)
+            SourceInfo(
+                Source(producer, partition), pipeline, topic, topic_id, Mark(mark, time), again
+            )
             for producer, partition, pipeline, topic, topic_id, mark, time, again in rows
         ]
 
@@ -70,7 +72,9 @@ class SqliteReader:
         where, values = ["true"], []
         if states is not None:
             # Spelled out, because a bound value would hide the partial index from the planner.
-            where.append(f"state IN ({', '.join(repr(str(BlockState(state))) for state in states)})")
+            where.append(
+                f"state IN ({', '.join(repr(str(BlockState(state))) for state in states)})"
+            )
         if source is not None:
             where.append("producer_id = ? AND partition = ?")
             values += list(source)
@@ -97,7 +101,9 @@ class SqliteReader:
     def journal(self, block_id: int) -> bytes | None:
         """Return a block's original deliveries, while they are kept."""
         with self._database.snapshot() as db:
-            row = db.execute("SELECT deliveries FROM journal WHERE block_id = ?", (block_id,)).fetchone()
+            row = db.execute(
+                "SELECT deliveries FROM journal WHERE block_id = ?", (block_id,)
+            ).fetchone()
         return row[0] if row else None
 
     def find(self, identity: bytes) -> list[tuple[int, int]]:
@@ -119,7 +125,7 @@ class SqliteReader:
         """Return the decided blocks whose evidence is not durable yet."""
         with self._database.snapshot() as db:
             rows = db.execute(
-                f"SELECT block_id FROM block WHERE evidence_at IS NULL AND {_DECIDED} ORDER BY block_id"
+                f"SELECT block_id FROM block WHERE evidence_at IS NULL AND {_DECIDED} ORDER BY block_id"  # noqa: S608
             ).fetchall()
         return [block_id for (block_id,) in rows]
 
@@ -151,27 +157,37 @@ class SqliteReader:
 
 
 def _block(row: tuple) -> Block:  # type: ignore[type-arg]
-    block_id, producer, partition, *positions, epoch, state = row[:9]
-    *plain, destinations, refused, runs, digest = row[9:]
+    (
+        block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
+        decided_at, published_at, destinations, refused, runs, evidence_hash,
+    ) = row  # fmt: skip
     return Block(
-        block_id,
-        Source(producer, partition),
-        *positions,
-        epoch,
-        BlockState(state),
-        *plain,
-        tuple(
+        block_id=block_id,
+        source=Source(producer, partition),
+        after=after,
+        first_offset=first,
+        last_offset=last,
+        deliveries=deliveries,
+        epoch=epoch,
+        state=BlockState(state),
+        rules=rules,
+        claimed_at=claimed_at,
+        decided_at=decided_at,
+        published_at=published_at,
+        destinations=tuple(
             Destination(topic, topic_id, tuple(ends))
             for topic, topic_id, ends in orjson.loads(destinations)
         ),
-        tuple(orjson.loads(refused)),
-        orjson.loads(runs),
-        digest,
+        refused=tuple(orjson.loads(refused)),
+        runs=orjson.loads(runs),
+        evidence_hash=evidence_hash,
     )
 
 
 def _columns(db: sqlite3.Connection, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
-    row = db.execute("SELECT facts, verdicts, bus FROM block WHERE block_id = ?", (block_id,)).fetchone()
+    row = db.execute(
+        "SELECT facts, verdicts, bus FROM block WHERE block_id = ?", (block_id,)
+    ).fetchone()
     if row is None or row[0] is None:
         raise NotFound(f"Block {block_id} has no columns; it does not exist or was aborted.")
     facts, verdicts, bus = row

@@ -5,7 +5,8 @@ from __future__ import annotations
 from admitone.core.decisions import BLOCK_TRANSITIONS
 
 _ALLOWED = " OR ".join(
-    f"(OLD.state = '{before}' AND NEW.state = '{after}')" for before, after in sorted(BLOCK_TRANSITIONS)
+    f"(OLD.state = '{before}' AND NEW.state = '{after}')"
+    for before, after in sorted(BLOCK_TRANSITIONS)
 )
 
 MIGRATIONS = (

@@ -54,7 +54,9 @@ class Segments:
                 continue
             for ordinal, holder in self._found(segment):
                 newest = holders.get(ordinal)
-                if decides(ordinal, holder) and (newest is None or newest.block_id < holder.block_id):
+                if decides(ordinal, holder) and (
+                    newest is None or newest.block_id < holder.block_id
+                ):
                     holders[ordinal] = holder
         if holders:
             self._db.executemany(
@@ -153,5 +155,16 @@ class Segments:
         return [segment_name(self._store, number, interval) for number, interval in self._rows()]
 
     def _found(self, segment: str) -> Iterator[tuple[int, Holder]]:
-        for ordinal, *row, state, refused in self._db.execute(_FOUND.format(segment=segment)).fetchall():
-            yield ordinal, Holder(*row, BlockState(state), tuple(orjson.loads(refused)))
+        for row in self._db.execute(_FOUND.format(segment=segment)).fetchall():
+            ordinal, block_id, found_ordinal, payload_hash, event_time, state, refused = row
+            yield (
+                ordinal,
+                Holder(
+                    block_id,
+                    found_ordinal,
+                    payload_hash,
+                    event_time,
+                    BlockState(state),
+                    tuple(orjson.loads(refused)) if refused != "[]" else (),
+                ),
+            )

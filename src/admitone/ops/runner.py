@@ -73,7 +73,9 @@ def explained(error: BaseException | None) -> Exception:
     if found:
         code, problem, remedy = found[-1].groups()
         return _BY_CODE[code](problem, remedy or "")
-    return AdmitoneError(f"A query ended unexpectedly: {text.strip().splitlines()[-1] if text else 'no reason'}")
+    return AdmitoneError(
+        f"A query ended unexpectedly: {text.strip().splitlines()[-1] if text else 'no reason'}"
+    )
 
 
 def running(settings: Settings) -> dict[str, object] | None:
@@ -93,7 +95,9 @@ def _announced(settings: Settings, plan: Plan) -> Iterator[None]:
     note.parent.mkdir(parents=True, exist_ok=True)
     queries = [name for name in ("boundary", "analytics") if getattr(plan, name)]
     note.write_bytes(
-        orjson.dumps({"pid": os.getpid(), "queries": queries, "started_at": int(time.time() * 1000)})
+        orjson.dumps(
+            {"pid": os.getpid(), "queries": queries, "started_at": int(time.time() * 1000)}
+        )
     )
     try:
         yield

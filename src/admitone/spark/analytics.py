@@ -1,9 +1,9 @@
 """The counting query: admitted records to sketches, one store transaction per micro-batch.
 
-    admitted log -> count_batches (where the records are) -> shuffle by minute and list -> build_deltas -> commit
+    admitted log -> count_batches -> shuffle by minute and list -> build_deltas -> commit
 
-Spark's own checkpoint is never trusted: the query starts at the store's marks, in an empty folder, and a batch that
-was counted before is recognised by them.
+Spark's own checkpoint is never trusted: the query starts at the store's marks, in an empty folder,
+and a batch that was counted before is recognised by them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ QUERY = "analytics"
 TopicIds = Callable[[], dict[str, str]]
 """Returns the id of each admitted topic's present incarnation, by name."""
 
-_COLUMNS = (
-    *("key", "value", "topic", "partition", "offset", "timestamp"),
-    # Copying all headers to Python costs more than finding these two in the JVM.
-    "filter(headers, h -> h.key IN ('stream-time', 'event-time')) AS headers",
-)
+_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _PARTIALS = "kind STRING, name STRING, minute BIGINT, payload BINARY"
 _DELTAS = "kind STRING, name STRING, minute BIGINT, sketch BINARY, summary BINARY, meta BINARY"
 
@@ -114,7 +110,7 @@ def count_into(
 
         built = partial(build_deltas, parameters.sketch, counted_at)
         table = (  # 2
-            batch.selectExpr(*_COLUMNS)
+            batch.select(*_COLUMNS)
             .mapInArrow(counted, _PARTIALS)
             .repartition(settings.spark.shuffle_partitions, "minute", "name")
             .mapInArrow(built, _DELTAS)
@@ -126,7 +122,9 @@ def count_into(
                 "An admitted topic was recreated while it was counted.",
                 "run again: the new topic is counted from its beginning",
             )
-        store.commit(gather_batch(table, ids, marks, counted_at))  # 4
+        counted_batch = gather_batch(table, ids, marks, counted_at)
+        crash_point("analytics.committing")
+        store.commit(counted_batch)  # 4
         crash_point("analytics.committed")
 
     return count

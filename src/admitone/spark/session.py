@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from admitone.settings import Settings
 
+LOG = "data/spark.log"
+
 
 def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
-    """Start a session with what the pipeline needs and nothing that listens."""
+    """Start a session with what the pipeline needs and nothing that listens beyond this machine.
+
+    What Spark and its workers write to standard error goes to `data/spark.log`.
+    """
     # Workers must be the interpreter that has this package, not whichever python3 comes first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options = {
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.driver.host": "127.0.0.1",
@@ -26,10 +35,27 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.adaptive.enabled": "false",
         "spark.speculation": "false",
-        "spark.log.level": "ERROR",
+        "spark.log.level": "WARN",
         **settings.spark.options,
     }
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in options.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _standard_error_to(settings.resolve(LOG)):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _standard_error_to(file: Path) -> Iterator[None]:
+    """Let processes that are started meanwhile inherit a file as their standard error."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)

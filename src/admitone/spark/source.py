@@ -60,7 +60,7 @@ def log_stream(
     )
 
 
-class FolderLogSource(DataSource):
+class FolderLogSource(DataSource):  # type: ignore[misc]
     """Spark's name for the folder log."""
 
     @classmethod
@@ -77,13 +77,13 @@ class FolderLogSource(DataSource):
         return _Reader(dict(self.options))
 
 
-class _Range(InputPartition):
+class _Range(InputPartition):  # type: ignore[misc]
     def __init__(self, topic: Topic, partition: int, start: int, end: int) -> None:
         super().__init__(None)
         self.topic, self.partition, self.start, self.end = topic, partition, start, end
 
 
-class _Reader(DataSourceStreamReader):
+class _Reader(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, options: dict[str, str]) -> None:
         self._path = options["path"]
         self._topics = [Topic(*entry) for entry in json.loads(options["topics"])]
@@ -119,7 +119,9 @@ class _Reader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [
-            _Range(topic, number, start[topic.topic_id][str(number)], end[topic.topic_id][str(number)])
+            _Range(
+                topic, number, start[topic.topic_id][str(number)], end[topic.topic_id][str(number)]
+            )
             for topic in self._topics
             for number in range(topic.partitions)
             if start[topic.topic_id][str(number)] < end[topic.topic_id][str(number)]

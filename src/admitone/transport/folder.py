@@ -94,7 +94,9 @@ class FolderLog:
         with self._manifest.snapshot() as db:
             found = _topic(db, name)
         if found is None:
-            raise NotFound(f"There is no topic {name!r}.", "admitone ingest FILE creates the raw topic")
+            raise NotFound(
+                f"There is no topic {name!r}.", "admitone ingest FILE creates the raw topic"
+            )
         return found
 
     def delete_topic(self, name: str) -> None:
@@ -162,7 +164,9 @@ class FolderLog:
         with self._manifest.transaction() as db:
             held = db.execute("SELECT epoch FROM producer WHERE name = ?", (name,)).fetchone()
             if held is None or held[0] != epoch:
-                raise Fenced(f"Producer {name!r} was fenced: it holds epoch {epoch}, the log {held}.")
+                raise Fenced(
+                    f"Producer {name!r} was fenced: it holds epoch {epoch}, the log {held}."
+                )
             now = time.time_ns() // 1_000_000
             for topic, partition, order, file in pieces:
                 base, now = _list_file(db, topic, partition, len(order), now, file)
@@ -178,9 +182,10 @@ class FolderLog:
                 (topic.topic_id, partition, end, start),
             ).fetchall()
         for base, append_time, name in files:
+            first = base
             for batch in self._batches(name):
-                yield from _cut(topic.name, partition, base, append_time, batch, start, end)
-                base += batch.num_rows
+                yield from _cut(topic.name, partition, first, append_time, batch, start, end)
+                first += batch.num_rows
 
     def close(self) -> None:
         """Close the manifest in this thread."""
@@ -209,7 +214,9 @@ class FolderLog:
 
 
 def _topic(db: sqlite3.Connection, name: str) -> Topic | None:
-    row = db.execute("SELECT name, topic_id, partitions FROM topic WHERE name = ?", (name,)).fetchone()
+    row = db.execute(
+        "SELECT name, topic_id, partitions FROM topic WHERE name = ?", (name,)
+    ).fetchone()
     return Topic(*row) if row else None
 
 
@@ -231,7 +238,9 @@ def _list_file(
         (topic_id, partition),
     ).fetchone()
     if held is None:
-        raise NotFound(f"Topic {topic!r} was deleted while records were written to it.", "run again")
+        raise NotFound(
+            f"Topic {topic!r} was deleted while records were written to it.", "run again"
+        )
     base, append_time = held
     # Don't let append time go backwards when the clock does.
     now = max(now, append_time)
@@ -240,7 +249,8 @@ def _list_file(
         (base + records, now, topic_id, partition),
     )
     db.execute(
-        "INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)", (topic_id, partition, base, records, now, file)
+        "INSERT INTO file VALUES (?, ?, ?, ?, ?, ?)",
+        (topic_id, partition, base, records, now, file),
     )
     return base, now
 
@@ -255,7 +265,13 @@ def _by_partition(table: pa.Table) -> Iterator[tuple[int, np.ndarray, pa.Table]]
 
 
 def _cut(
-    topic: str, partition: int, base: int, append_time: int, batch: pa.RecordBatch, start: int, end: int
+    topic: str,
+    partition: int,
+    base: int,
+    append_time: int,
+    batch: pa.RecordBatch,
+    start: int,
+    end: int,
 ) -> Iterator[pa.RecordBatch]:
     first, last = max(start - base, 0), min(end - base, batch.num_rows)
     if first >= last:

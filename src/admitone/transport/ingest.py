@@ -39,8 +39,8 @@ def ingest_lines(
     total = Ingested(topic.name)
     chunk: list[bytes] = []
     size = 0
-    for line in lines:
-        line = line.rstrip(b"\r\n")
+    for raw in lines:
+        line = raw.rstrip(b"\r\n")
         if not line.strip():
             total.blank += 1
             continue

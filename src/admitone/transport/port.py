@@ -97,5 +97,3 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Release what is open."""
-
-

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Makes .venv with the pinned dependencies, and sees that Java is there. Does nothing when nothing changed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '%s\n' "$*" >&2; }
+
+debian_install() {
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    say "installing $* from Debian"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@" >&2
+  else
+    return 1
+  fi
+}
+
+java_version() {
+  local java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
+  command -v "$java" >/dev/null 2>&1 || return 1
+  "$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1
+}
+
+version="$(java_version || true)"
+if [ -z "$version" ] || [ "$version" -lt 17 ]; then
+  debian_install openjdk-17-jre-headless || {
+    say "admitone needs Java 17 or later, found '${version:-none}'."
+    say "Install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME, then try again."
+    exit 3
+  }
+fi
+
+python=""
+for candidate in python3.13 python3.12 python3.11 python3; do
+  if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info)' 2>/dev/null; then
+    python="$candidate"
+    break
+  fi
+done
+if [ -z "$python" ]; then
+  debian_install python3 python3-venv || { say "admitone needs Python 3.11 or later."; exit 3; }
+  python=python3
+fi
+"$python" -c 'import ensurepip' 2>/dev/null || debian_install python3-venv ||
+  { say "Python's venv module is missing (Debian: apt-get install python3-venv)."; exit 3; }
+
+stamp=".venv/installed"
+wanted="$(cat pyproject.toml constraints.txt | sha256sum | cut -d' ' -f1) $PWD"
+if [ "$(cat "$stamp" 2>/dev/null || true)" != "$wanted" ]; then
+  say "setting up .venv"
+  "$python" -m venv .venv
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+  printf '%s\n' "$wanted" > "$stamp"
+fi

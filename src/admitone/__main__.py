@@ -1,0 +1,5 @@
+"""`python -m admitone`."""
+
+from admitone.cli import main
+
+main()

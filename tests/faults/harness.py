@@ -1,0 +1,197 @@
+"""Runs the boundary in processes of its own, strikes at crash points, and compares with the oracle.
+
+A case is a list of attempts at one home folder. Each attempt is a process that may be armed with a fault: `kill` ends
+it at the crash point, `stop` suspends it there and leaves it as a zombie. Afterwards a last, unarmed attempt
+finishes the work; then the zombies wake up, do what they can, and everything is compared with the truth.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from admitone.boundary.admission import wall_clock
+from admitone.boundary.open import create_topics, open_boundary
+from admitone.core.errors import Fenced, MarkMoved
+from admitone.evidence.open import open_evidence
+from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS, arm
+from admitone.ledger.books import books
+from admitone.ledger.decisions import Filter, decisions
+from admitone.ops.check import check_evidence, check_log
+from admitone.settings import Settings, load_settings
+from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.transport.ingest import ingest_lines
+from admitone.transport.open import open_transport
+
+FINISHED, FENCED, OVERTAKEN = 0, 42, 43
+_PATIENCE_S = 60.0
+
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["tests.faults.harness"])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where and how an attempt is struck."""
+
+    point: str
+    passage: int
+    action: str
+
+    def spec(self, marker: Path) -> str:
+        return f"{self.point}@{self.passage}:{self.action}:{marker}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """Faults for one attempt after another, and the size of blocks each of them uses."""
+
+    seed: int
+    faults: tuple[Fault, ...]
+    block_sizes: tuple[int, ...]
+
+
+def settings_for(home: Path, max_block: int = 50) -> Settings:
+    return load_settings(
+        home,
+        transport={"raw_partitions": 2},
+        pipeline={"max_block": max_block, "claim_lease": 60_000},
+    )
+
+
+def prepare(home: Path, seed: int, events: int = 240) -> Truth:
+    """Ingest generated traffic into a new home folder and return what is true about it."""
+    home.mkdir(parents=True)
+    settings = settings_for(home)
+    transport = open_transport(settings)
+    topic = create_topics(settings, transport)
+    options = GeneratorOptions(
+        events, seed=seed, duplicates=0.25, contradictions=0.03, malformed=0.06, late=0.03
+    )
+    recorder = TruthRecorder(options)
+    for _ in ingest_lines(transport, topic, (d.line for d in recorder.watch(generate(options)))):
+        pass
+    transport.close()
+    return recorder.truth()
+
+
+def attempt(home: Path, max_block: int, fault: str | None) -> None:
+    """Do what a pipeline does, from taking a generation to writing the evidence."""
+    import pyarrow as pa
+
+    arm(fault)
+    settings = settings_for(home, max_block)
+    boundary = open_boundary(settings)
+    topic = create_topics(settings, boundary.transport)
+    try:
+        generation = boundary.start(topic)
+        for partition, end in enumerate(boundary.transport.ends(topic)):
+            owned = boundary.own(topic, partition, generation)
+            for batch in boundary.transport.read(topic, partition, 0, end):
+                for _ in owned.admit(pa.Table.from_batches([batch])):
+                    pass
+        open_evidence(settings, boundary.ledger, boundary.transport).write_pending(wall_clock())
+    except Fenced:
+        os._exit(FENCED)
+    except MarkMoved:
+        os._exit(OVERTAKEN)
+    os._exit(FINISHED)
+
+
+def start(home: Path, max_block: int, fault: str | None) -> BaseProcess:
+    process = processes.Process(target=attempt, args=(home, max_block, fault))
+    process.start()
+    return process
+
+
+def run_case(case: Case, template: Path, home: Path, truth: Truth) -> tuple[int, list[str]]:
+    """Run a case on a copy of a prepared home; return how many faults struck and what is wrong."""
+    shutil.copytree(template, home)
+    zombies: list[BaseProcess] = []
+    problems: list[str] = []
+    struck = 0
+    for number, (fault, size) in enumerate(zip(case.faults, case.block_sizes, strict=False)):
+        marker = home / f"struck-{number}"
+        process = start(home, size, fault.spec(marker))
+        if fault.action == "stop":
+            if _stopped(process, marker):
+                zombies.append(process)
+        else:
+            process.join(_PATIENCE_S)
+            expected = -signal.SIGKILL if marker.exists() else FINISHED
+            if process.exitcode != expected:
+                problems.append(
+                    f"attempt {number} ended with {process.exitcode}, expected {expected}"
+                )
+        struck += marker.exists()
+    last = start(home, case.block_sizes[-1], None)
+    last.join(_PATIENCE_S)
+    if last.exitcode != FINISHED:
+        problems.append(f"the last attempt ended with {last.exitcode}")
+    problems += verify(home, truth)
+    for zombie in zombies:
+        assert zombie.pid is not None
+        os.kill(zombie.pid, signal.SIGCONT)
+        zombie.join(_PATIENCE_S)
+        if zombie.exitcode not in (FINISHED, FENCED, OVERTAKEN):
+            problems.append(f"a zombie ended with {zombie.exitcode}")
+    if zombies:
+        problems += [f"after the zombies: {problem}" for problem in verify(home, truth)]
+    if not problems:
+        shutil.rmtree(home)
+    return struck, problems
+
+
+def _stopped(process: BaseProcess, marker: Path) -> bool:
+    """Wait until the process is suspended, or has ended without passing the crash point."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        if marker.exists() and marker.read_bytes():
+            state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+            if state == "T":
+                return True
+        if process.exitcode is not None:
+            return False
+        time.sleep(0.002)
+    raise TimeoutError(f"process {process.pid} neither stopped nor ended")
+
+
+def verify(home: Path, truth: Truth) -> list[str]:
+    """Compare decisions, books, log and evidence with the truth."""
+    settings = settings_for(home)
+    boundary = open_boundary(settings)
+    ledger, transport = boundary.ledger, boundary.transport
+    topics = tuple(entry.topic for entry in settings.topics)
+    rows = list(decisions(ledger, Filter(), topics, transport.offset_kind))
+    problems = [
+        *truth.check_decisions(rows),
+        *truth.check_books(books(ledger)),
+        *check_log(ledger, transport, settings),
+        *check_evidence(ledger, settings),
+    ]
+    ledger.close()
+    transport.close()
+    return problems
+
+
+def random_case(rng: random.Random) -> Case:
+    """Return one to three faults at random points; recovery's own points get something to recover from."""
+    faults = []
+    for _ in range(rng.choice((1, 1, 2, 2, 3))):
+        point = rng.choice(BOUNDARY_POINTS + LEDGER_POINTS)
+        action = "kill" if point in LEDGER_POINTS else rng.choice(("kill", "stop"))
+        faults.append(Fault(point, rng.randint(1, 5), action))
+        if point.startswith("recovery."):
+            faults[-1] = Fault(point, 1, faults[-1].action)
+            faults.insert(
+                -1, Fault("boundary.published", rng.randint(1, 3), rng.choice(("kill", "stop")))
+            )
+    sizes = tuple(rng.choice((9, 20, 50, 130)) for _ in range(len(faults) + 1))
+    return Case(rng.randrange(1 << 30), tuple(faults), sizes)

@@ -1,0 +1,132 @@
+"""Counting through Spark: a batch of admitted records, and the streaming query over the log."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from admitone.analytics.open import open_sketch_store
+from admitone.core.errors import IntegrityError
+from admitone.core.replay import StreamMetadata
+from admitone.core.windows import MINUTE_MS, parse_window
+from admitone.settings import load_settings
+from admitone.spark.analytics import analytics_query, count_into
+from admitone.transport.open import open_transport
+from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA
+
+T0 = parse_window("minute_202611151000").start_ms
+TOPIC = "admitted.traffic"
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def admitted(first: int, last: int, partition: int = 0) -> list[dict[str, object]]:
+    return [
+        {
+            "key": StreamMetadata(1, partition, offset).to_bytes(),
+            "value": orjson.dumps(
+                {
+                    "metadata": {"eventType": "page_view"},
+                    "payload": {"url": f"/{offset % 3}", "deviceType": "mobile"},
+                }
+            ),
+            "topic": TOPIC,
+            "partition": partition,
+            "offset": offset,
+            "timestamp": T0 * 1000,
+            "timestampType": 1,
+            "headers": [
+                {"key": "stream-time", "value": str(T0 + offset * 1000).encode()},
+                {"key": "event-time", "value": str(T0 + offset * 1000).encode()},
+            ],
+        }
+        for offset in range(first, last)
+    ]
+
+
+def test_a_batch_counts_once_and_a_re_read_changes_nothing(spark, tmp_path):
+    settings = load_settings(tmp_path)
+    store = open_sketch_store(settings)
+    count = count_into(store, settings, lambda: {TOPIC: "T"})
+
+    def batch(*records: list[dict[str, object]]):
+        rows = [record for part in records for record in part]
+        return spark.createDataFrame(pa.Table.from_pylist(rows, schema=RECORD_SCHEMA))
+
+    count(batch(admitted(0, 60), admitted(0, 30, partition=1)), 0)
+    count(batch(admitted(0, 60), admitted(0, 30, partition=1)), 0)
+    count(batch(admitted(30, 90)), 1)
+
+    assert store.marks() == {("T", 0): 89, ("T", 1): 29}
+    for name in ("url", "url|deviceType=mobile"):
+        minute = store.sketch(parse_window("minute_202611151000"), name)
+        assert (minute.total, minute.bounds("/0")) == (90, (30, 30))
+        assert store.sketch(parse_window("global"), name).total == 120
+    store.close()
+
+
+def test_a_topic_recreated_while_it_is_counted_is_not_counted(spark, tmp_path):
+    settings = load_settings(tmp_path)
+    store = open_sketch_store(settings)
+    ids = iter(["T", "T2"])
+    count = count_into(store, settings, lambda: {TOPIC: next(ids)})
+    frame = spark.createDataFrame(pa.Table.from_pylist(admitted(0, 5), schema=RECORD_SCHEMA))
+
+    with pytest.raises(IntegrityError, match="recreated"):
+        count(frame, 0)
+
+    assert store.marks() == {}
+    store.close()
+
+
+def test_the_query_goes_on_from_the_marks_without_its_checkpoint(spark, tmp_path: Path):
+    settings = load_settings(tmp_path)
+    transport = open_transport(settings)
+    transport.create_topic(TOPIC, 4)
+    epoch = transport.init_producer("test")
+    store = open_sketch_store(settings)
+
+    for first, last in ((0, 60), (60, 200)):
+        rows = [
+            {name: row[name] for name in OUTGOING_SCHEMA.names}
+            for partition in range(4)
+            for row in admitted(first, last, partition)
+        ]
+        transport.append("test", epoch, {TOPIC: pa.Table.from_pylist(rows, schema=OUTGOING_SCHEMA)})
+        query = analytics_query(spark, settings, "0 seconds")
+        deadline = time.monotonic() + 60
+        while sorted(store.marks().values()) != [last - 1] * 4 and time.monotonic() < deadline:
+            assert query.exception() is None
+            time.sleep(0.1)
+        query.stop()
+
+    assert sorted(store.marks().values()) == [199] * 4
+    assert store.sketch(parse_window("global"), "url").total == 800
+    assert store.sketch(parse_window("hour_2026111510"), "url").total == 800
+    clock = store.state().clock
+    assert clock.frontier // MINUTE_MS == (T0 + 199_000) // MINUTE_MS
+    folders = list(settings.resolve(settings.spark.checkpoints).glob("analytics-*"))
+    assert len(folders) == 1
+    store.close()
