@@ -245,6 +245,20 @@ def test_a_re_read_changes_nothing_but_the_revision(store):
     assert (store.marks(), store.windows(), totals(store, "global")) == before
 
 
+def test_a_commit_that_is_interrupted_leaves_nothing_behind(store, monkeypatch):
+    count(store, [at(0)])
+    before = (store.state(), store.windows(), totals(store, "global"))
+
+    def interrupt(point: str) -> None:
+        raise KeyboardInterrupt(point)
+
+    monkeypatch.setattr("admitone.analytics.sqlite.crash_point", interrupt)
+    with pytest.raises(KeyboardInterrupt, match=r"analytics\.written"):
+        count(store, [at(20)])
+
+    assert (store.state(), store.windows(), totals(store, "global")) == before
+
+
 def test_a_recreated_topic_has_marks_of_its_own(store):
     count(store, [at(0)])
     read = PartitionRead("t", "T2", 0, NOTHING_READ, 0, 1, 0, 0)

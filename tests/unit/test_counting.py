@@ -145,15 +145,23 @@ def test_late_weight_is_counted_in_grouped_lists_too():
 
 
 def test_a_source_partition_comes_as_far_as_its_newest_record():
-    batch = counted(
-        [
-            record(0, stream=T0 + 5),
-            record(1, stream=T0 + 9),
-            record(2, key=b"foreign", stream=T0 + 99),
-        ]
-    )
+    other = StreamMetadata(9, 0, 7).to_bytes()
+    batch = counted([record(0, stream=T0 + 5), record(1, stream=T0 + 9), record(2, key=other)])
 
-    assert batch.sources == {(-5, 3): SourceProgress(T0 + 9, T0 + 1)}
+    assert batch.sources == {
+        (-5, 3): SourceProgress(T0 + 9, T0 + 1),
+        (9, 0): SourceProgress(T0, T0 + 2),
+    }
+
+
+@pytest.mark.parametrize("key", [None, b"", b"foreign", StreamMetadata(1, -2, 3).to_bytes()])
+def test_records_without_stream_metadata_are_a_source_of_their_own(key):
+    batch = counted([record(0), record(1, key=key, stream=T0 + 3)])
+
+    assert batch.sources == {
+        (-5, 3): SourceProgress(T0, T0),
+        (0, -1): SourceProgress(T0 + 3, T0 + 1),
+    }
 
 
 @pytest.mark.parametrize(

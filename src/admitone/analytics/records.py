@@ -10,9 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.replay import KEY_BYTES
+from admitone.core.replay import KEY_BYTES, StreamMetadata
 
 MISSING: Final = np.iinfo(np.int64).min
+FOREIGN_SOURCE: Final = (0, -1)
+"""The source of records whose key is no stream metadata: their time counts too."""
+_FOREIGN_KEY: Final = StreamMetadata(*FOREIGN_SOURCE, 0).to_bytes()
 _SOURCE_BYTES: Final = 12
 _KEY: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
 
@@ -60,27 +63,29 @@ def source_progress(
     keys: Any, stream_times: Longs, appended: Longs, into: dict[tuple[int, int], tuple[int, int]]
 ) -> None:
     """Raise stream time and append time of the source partitions that record keys name."""
+    for source, rows in _by_source(keys):
+        before = into.get(source, (MISSING, MISSING))
+        into[source] = (
+            max(before[0], int(stream_times[rows].max())),
+            max(before[1], int(appended[rows].max())),
+        )
+
+
+def _by_source(keys: Any) -> Iterator[tuple[tuple[int, int], Flags]]:
+    """Yield the rows of each source partition; records without stream metadata share one of their own."""
     whole = pc.fill_null(pc.equal(pc.binary_length(keys), KEY_BYTES), False)
-    rows = whole.to_numpy(zero_copy_only=False)
-    raw = np.frombuffer(b"".join(keys.filter(whole).to_pylist()), np.uint8)
-    if not len(raw):
-        return
-    table = raw.reshape(-1, KEY_BYTES)
-    named = table.view(_KEY).ravel()
-    real = (named["partition"] >= 0) & (named["offset"] >= 0)
-    places = np.ascontiguousarray(table[:, :_SOURCE_BYTES]).view(f"V{_SOURCE_BYTES}").ravel()[real]
-    streams, appends = stream_times[rows][real], appended[rows][real]
-    for place in set(places.tolist()):
-        mine = places == np.void(place)
+    raw = b"".join(pc.if_else(whole, keys, _FOREIGN_KEY).to_pylist())
+    named = np.frombuffer(raw, _KEY)
+    foreign = (named["partition"] < 0) | (named["offset"] < 0)
+    places = np.frombuffer(raw, np.dtype((np.void, KEY_BYTES))).astype(f"V{_SOURCE_BYTES}")
+    for place in set(places[~foreign].tolist()):
         source = (
             int.from_bytes(place[:8], "big", signed=True),
             int.from_bytes(place[8:], "big", signed=True),
         )
-        before = into.get(source, (MISSING, MISSING))
-        into[source] = (
-            max(before[0], int(streams[mine].max())),
-            max(before[1], int(appends[mine].max())),
-        )
+        yield source, (places == np.void(place)) & ~foreign
+    if foreign.any():
+        yield FOREIGN_SOURCE, foreign
 
 
 def above_marks(

@@ -46,22 +46,28 @@ class EvidenceWriter:
         self._archive = archive
 
     def write_pending(self, now: int) -> int:
-        """Write the evidence of every decided block that has none yet; return how many blocks."""
-        pending = self._ledger.pending_evidence()
-        for start in range(0, len(pending), _BLOCKS_AT_ONCE):
-            self.write(pending[start : start + _BLOCKS_AT_ONCE], now)
-        return len(pending)
+        """Write the evidence of every decided block that has none; return how many blocks that were."""
+        written = 0
+        while pending := self._ledger.pending_evidence()[:_BLOCKS_AT_ONCE]:
+            written += len(pending) if self.write(pending, now) else 0
+        return written
 
-    def write(self, block_ids: list[int], now: int) -> list[EvidenceFile]:
-        """Write the evidence of these blocks and record it."""
+    def write(self, block_ids: list[int], now: int) -> bool:
+        """Write the evidence of these blocks and record it, unless other files hold it already."""
         files = [
             self._write_file(run, kind, block_ids, pa.concat_tables(tables))
             for (run, kind), tables in sorted(self._tables(block_ids).items())
         ]
         crash_point("evidence.written")
-        self._ledger.record_evidence(block_ids, files, now)
+        recorded = self._ledger.record_evidence(block_ids, files, now)
         crash_point("evidence.recorded")
-        return files
+        if not recorded:
+            # Somebody else was faster with another grouping; what is not listed is no evidence.
+            listed = {file.path for file in self._ledger.evidence_files()}
+            for file in files:
+                if file.path not in listed:
+                    (self._folder / file.path).unlink(missing_ok=True)
+        return recorded
 
     def _tables(self, block_ids: list[int]) -> dict[tuple[str, str], list[pa.Table]]:
         found: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)

@@ -231,8 +231,11 @@ class Ledger(LedgerReader, Protocol):
 
     def record_evidence(
         self, block_ids: Sequence[int], files: Sequence[EvidenceFile], at: int
-    ) -> None:
-        """Say that the evidence of these blocks is durable in these files."""
+    ) -> bool:
+        """Say that the evidence of these blocks is durable in these files.
+
+        False, and nothing is said, when other files hold the evidence of any of them already.
+        """
 
     def expire_segments(self, retention_ms: int) -> list[str]:
         """Drop segments whose keys have expired for every source; return their names."""

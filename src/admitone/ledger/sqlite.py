@@ -184,22 +184,31 @@ class SqliteLedger(SqliteReader):
 
     def record_evidence(
         self, block_ids: Sequence[int], files: Sequence[EvidenceFile], at: int
-    ) -> None:
-        """Say that the evidence of these blocks is durable in these files."""
+    ) -> bool:
+        """Say that the evidence of these blocks is durable in these files; False if others hold it."""
+        numbers = orjson.dumps(list(block_ids)).decode()
         with self._database.transaction() as db:
+            (already,) = db.execute(
+                "SELECT count(*) FROM block WHERE evidence_at IS NOT NULL"
+                " AND block_id IN (SELECT value FROM json_each(?))",
+                (numbers,),
+            ).fetchone()
+            if already:
+                listed = dict(db.execute("SELECT path, digest FROM evidence"))
+                return all(listed.get(file.path) == file.digest for file in files)
             db.executemany(
-                "INSERT INTO evidence VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
-                " rows = excluded.rows, digest = excluded.digest",
+                "INSERT INTO evidence VALUES (?, ?, ?, ?, ?)",
                 [(file.path, file.kind, file.run_id, file.rows, file.digest) for file in files],
             )
             db.executemany(
-                "INSERT INTO evidence_block VALUES (?, ?) ON CONFLICT DO NOTHING",
+                "INSERT INTO evidence_block VALUES (?, ?)",
                 [(file.path, block_id) for file in files for block_id in block_ids],
             )
-            db.executemany(
-                "UPDATE block SET evidence_at = ? WHERE block_id = ?",
-                [(at, block_id) for block_id in block_ids],
+            db.execute(
+                "UPDATE block SET evidence_at = ? WHERE block_id IN (SELECT value FROM json_each(?))",
+                (at, numbers),
             )
+        return True
 
     def expire_segments(self, retention_ms: int) -> list[str]:
         """Drop segments whose keys have expired for every source; return their names."""
