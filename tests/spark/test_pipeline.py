@@ -1,0 +1,75 @@
+"""The whole pipeline through Spark, compared with the oracle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from admitone.ledger.books import books
+from admitone.ops.demo import check
+from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from tests.support import Pipeline, event
+
+EVENTS = 200_000
+
+
+def run_pipeline(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "admitone", "run", *arguments, "--until-idle", "--home", str(home)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Truth]:
+    """200,000 events, decided and counted through Spark."""
+    pipeline = Pipeline(tmp_path_factory.mktemp("large"), transport={"raw_partitions": 4})
+    options = GeneratorOptions(EVENTS, seed=2026, run="large", end_ms=int(time.time() * 1000) - 60_000)
+    recorder = TruthRecorder(options)
+    pipeline.ingest(*(delivery.line for delivery in recorder.watch(generate(options))), run="large")
+    done = run_pipeline(pipeline.settings.home)
+    assert done.returncode == 0, done.stderr
+    return pipeline, recorder.truth()
+
+
+def test_decisions_log_evidence_and_every_answer_agree_with_the_oracle(
+    large: tuple[Pipeline, Truth],
+) -> None:
+    pipeline, truth = large
+    compared, problems = check(pipeline.settings, truth)
+
+    assert problems == []
+    assert compared["decisions"] == EVENTS
+    assert compared["answers"] > 500
+
+
+def test_a_second_run_finds_nothing_to_do(large: tuple[Pipeline, Truth]) -> None:
+    pipeline, _ = large
+    before = books(pipeline.ledger)
+    done = run_pipeline(pipeline.settings.home)
+
+    assert done.returncode == 0
+    assert books(pipeline.ledger) == before
+    assert "Traceback" not in done.stderr
+
+
+def test_a_recreated_raw_topic_is_read_from_its_beginning_through_spark(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
+    pipeline.ingest(event("e1"), event("e2"))
+    assert run_pipeline(tmp_path, "boundary").returncode == 0
+    pipeline.transport.delete_topic("raw")
+    fresh = Pipeline(tmp_path, transport={"raw_partitions": 4})
+    fresh.ingest(event("e1"), event("e3"))
+    assert run_pipeline(tmp_path).returncode == 0
+
+    assert fresh.verdicts("e1") == [("ADMITTED", None), ("DUPLICATE", None)]
+    assert fresh.verdicts("e3") == [("ADMITTED", None)]
+    assert fresh.problems() == []

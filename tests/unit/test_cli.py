@@ -1,0 +1,228 @@
+"""The command line: names, exit codes, documents, and errors that name their remedy."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from admitone.cli import main
+from tests.support import Pipeline, event
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Cli = Callable[..., Done]
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["admitone", *arguments])
+        capfd.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1 if ended.code else 0
+        captured = capfd.readouterr()
+        return Done(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    """A home folder with two admissions, a duplicate, a contradiction and a malformed delivery."""
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
+    pipeline.ingest(
+        event("e1"), event("e1"), event("e1", {"pageId": "other"}), b"no json", event("e2"), run="r1"
+    )
+    pipeline.run()
+    return str(tmp_path)
+
+
+def test_help_answers_at_once_and_lists_every_command(cli: Cli) -> None:
+    began = time.monotonic()
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-m", "admitone", "--help"], capture_output=True, text=True, check=True
+    )
+    assert time.monotonic() - began < 2
+    for name in (
+        "init demo generate ingest run status books decisions receipt quarantine close top item windows"
+    ).split():
+        assert f"\n  {name}" in done.stdout
+
+
+def test_init_writes_a_configuration_once(cli: Cli, tmp_path: Path) -> None:
+    assert cli("init", "--home", str(tmp_path)).code == 0
+    again = cli("--home", str(tmp_path), "init")
+    assert again.code == 3
+    assert "is there already" in again.err
+
+
+def test_home_is_taken_before_and_after_the_verb(cli: Cli, home: str) -> None:
+    assert cli("--home", home, "books", "--json").out == cli("books", "--json", "--home", home).out
+
+
+def test_books_balance(cli: Cli, home: str) -> None:
+    (run,) = cli("books", "--json", "--home", home).document["runs"]
+    assert {key: run[key] for key in ("run_id", "deliveries", "admitted", "duplicates", "quarantined")} == {
+        "run_id": "r1", "deliveries": 5, "admitted": 2, "duplicates": 1, "quarantined": 2,
+    }  # fmt: skip
+    assert {"replayed", "ambiguous", "in_flight", "re_read", "balanced", "partitions"} <= set(run)
+    assert {"producer_id", "topic", "partition"} <= set(run["partitions"][0])
+
+
+def test_books_that_do_not_balance_exit_with_seven(cli: Cli, home: str) -> None:
+    import sqlite3
+
+    db = sqlite3.connect(Path(home) / "data" / "ledger.db")
+    db.execute("UPDATE block SET deliveries = deliveries + 1, runs = '{\"r1\": 9}' WHERE block_id = 1")
+    db.commit()
+    db.close()
+    done = cli("books", "--home", home)
+    assert done.code == 7
+    assert "NO" in done.out
+
+
+def test_decisions_can_be_asked_by_every_key(cli: Cli, home: str) -> None:
+    rows = cli("decisions", "--jsonl", "--home", home).rows
+    first = next(row for row in rows if row["event_id"] == "e1" and row["verdict"] == "ADMITTED")
+    assert set(first) >= {
+        "run_id", "event_class", "event_id", "verdict", "reason", "source", "bus", "identity",
+        "payload_hash", "first", "decided_at",
+    }  # fmt: skip
+    source, bus = first["source"], first["bus"]
+    assert bus["offset_kind"] == "folder"
+    for arguments in (
+        ("--identity", first["identity"], "--verdict", "ADMITTED"),
+        ("--source", f"{source['partition']}:{source['offset']}"),
+        ("--source", f"{source['producer_id']}:{source['partition']}:{source['offset']}"),
+        ("--bus", f"{bus['topic']}:{bus['partition']}:{bus['offset']}"),
+        ("--event", "e1", "--limit", "1"),
+        ("--run", "r1", "--event", "e1", "--until", "2999-01-01T00:00:00Z", "--limit", "1"),
+    ):
+        assert cli("decisions", "--jsonl", "--home", home, *arguments).rows == [first]
+    assert len(cli("decisions", "--jsonl", "--home", home, "--reason", "NOT_JSON").rows) == 1
+    assert cli("decisions", "--jsonl", "--home", home, "--since", "2999-01-01T00:00:00Z").rows == []
+    assert cli("decisions", "--jsonl", "--home", home, "--run", "other").rows == []
+
+
+def test_a_receipt_shows_the_ticket_and_every_delivery(cli: Cli, home: str) -> None:
+    document = cli("receipt", "e1", "--json", "--home", home).document
+    assert document["receipt"]["verdict"] == "ADMITTED"
+    assert [row["verdict"] for row in document["deliveries"]] == ["ADMITTED", "DUPLICATE", "QUARANTINED"]
+    assert "e1" in cli("receipt", "e1", "--home", home).out
+
+
+def test_quarantine_shows_both_payloads(cli: Cli, home: str) -> None:
+    listed = cli("quarantine", "list", "--json", "--home", home).document["quarantined"]
+    assert {row["reason"] for row in listed} == {"NOT_JSON", "PAYLOAD_MISMATCH"}
+    contradiction = next(row for row in listed if row["reason"] == "PAYLOAD_MISMATCH")
+    shown = cli("quarantine", "show", contradiction["id"], "--json", "--home", home).document
+    assert json.loads(shown["envelope"])["payload"]["pageId"] == "other"
+    assert "pageId" not in json.loads(shown["first_envelope"])["payload"]
+    assert "admitted first" in cli("quarantine", "show", contradiction["id"], "--home", home).out
+
+
+def test_closing_a_red_run_lists_the_blockers_and_exits_with_five(cli: Cli, home: str) -> None:
+    done = cli("close", "r1", "--home", home)
+    assert done.code == 5
+    assert "1 open contradictions" in done.out
+    assert "admitone quarantine list --run r1 --reason NOT_JSON" in done.out
+    document = cli("close", "r1", "--json", "--home", home)
+    assert (document.code, document.document["gate"]) == (5, "red")
+
+
+def test_closing_a_clean_run_writes_its_artifact(cli: Cli, tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.ingest(event("e1"))
+    pipeline.run()
+    assert cli("close", "default", "--dry-run", "--home", str(tmp_path)).code == 0
+    assert pipeline.ledger.runs() == {"default": "OPEN"}
+    closed = cli("close", "default", "--json", "--home", str(tmp_path)).document
+    assert closed["closed"]
+    assert closed["artifact"]["books"]["admitted"] == 1
+    assert pipeline.ledger.runs() == {"default": "CLOSED"}
+
+
+def test_ingest_says_how_many_and_where(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b"\n".join([event("e1"), b"", event("e2"), event("e1")]) + b"\n")
+    document = cli("ingest", str(file), "--json", "--home", str(tmp_path)).document
+    assert (document["topic"], document["deliveries"], document["blank_lines"]) == ("raw", 3, 1)
+    assert sum(document["partitions"].values()) == 3
+
+
+def test_status_shows_the_lag(cli: Cli, home: str, tmp_path: Path) -> None:
+    document = cli("status", "--json", "--home", home).document
+    assert document["running"] is None
+    assert document["undecided"] == 0
+    assert document["uncounted"] == 2
+    assert {"query", "topic", "partition", "done", "end", "lag"} == set(document["partitions"][0])
+
+
+def test_a_person_gets_tables(cli: Cli, home: str) -> None:
+    for command in (["books"], ["decisions"], ["quarantine", "list"], ["status"]):
+        done = cli(*command, "--home", home)
+        assert done.code == 0
+        assert "raw" in done.out or "e1" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["books", "--home", "/nowhere/at/all"], 3, "There is no folder"),
+        (["receipt", "unknown"], 1, "No delivery of event 'unknown'"),
+        (["close", "unknown"], 1, "There is no run 'unknown'"),
+        (["quarantine", "show", "x"], 1, "admitone quarantine list"),
+        (["decisions", "--source", "x"], 2, "PARTITION:OFFSET"),
+        (["decisions", "--bus", "x"], 2, "TOPIC:PARTITION:OFFSET"),
+        (["decisions", "--identity", "zz"], 2, "64 hexadecimal digits"),
+        (["decisions", "--since", "yesterday"], 2, "such as 2026"),
+        (["decisions", "--verdict", "MAYBE"], 2, "MAYBE"),
+        (["ingest", "/nowhere.jsonl"], 1, "Cannot read"),
+        (["run", "--trigger", "often"], 3, "--trigger"),
+        (["top", "--dimension", "url"], 1, "admitone run"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_errors_say_what_came_and_what_to_try(
+    cli: Cli, home: str, arguments: list[str], code: int, said: str
+) -> None:
+    with_home = arguments if "--home" in arguments else [*arguments, "--home", home]
+    done = cli(*(arguments if arguments == ["nonsense"] else with_home))
+    assert done.code == code
+    assert said in " ".join(done.err.replace("│", " ").split())
+    assert "Traceback" not in done.err
+
+
+def test_a_bad_configuration_exits_with_three(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "admitone.toml").write_text("[topk]\nwidht = 3\n")
+    done = cli("books", "--home", str(tmp_path))
+    assert done.code == 3
+    assert "did you mean 'width'" in done.err
+
+
+def test_an_empty_home_says_what_to_do_next(cli: Cli, tmp_path: Path) -> None:
+    assert "admitone run" in cli("books", "--home", str(tmp_path)).err
