@@ -22,7 +22,9 @@ from admitone.transport.ingest import ingest_lines
 TIME = "2026-01-05T10:00:00.000Z"
 
 
-def event(event_id: str, payload: dict[str, Any] | None = None, time: str = TIME, **metadata: Any) -> bytes:
+def event(
+    event_id: str, payload: dict[str, Any] | None = None, time: str = TIME, **metadata: Any
+) -> bytes:
     """Return one page view as a line of JSON."""
     return json.dumps(
         {
@@ -55,7 +57,10 @@ class Pipeline:
             pass
 
     def records(self, partition: int) -> pa.Table:
-        (start, end) = (self.transport.starts(self.topic)[partition], self.transport.ends(self.topic)[partition])
+        (start, end) = (
+            self.transport.starts(self.topic)[partition],
+            self.transport.ends(self.topic)[partition],
+        )
         return pa.Table.from_batches(list(self.transport.read(self.topic, partition, start, end)))
 
     def own(self, partition: int, generation: int) -> OwnedPartition:

@@ -37,7 +37,9 @@ def test_the_same_file_again_gives_only_duplicates_and_quarantine(tmp_path: Path
     pipeline = Pipeline(tmp_path)
     pipeline.ingest(*lines)
     pipeline.run()
-    before = {row["identity"]: row["bus"] for row in pipeline.decisions() if row["verdict"] == "ADMITTED"}
+    before = {
+        row["identity"]: row["bus"] for row in pipeline.decisions() if row["verdict"] == "ADMITTED"
+    }
     pipeline.ingest(*lines)
     pipeline.run()
     after = pipeline.decisions()
@@ -59,7 +61,10 @@ def test_contradiction_leaves_the_first_admission_untouched(tmp_path: Path) -> N
     admission, contradiction, duplicate = pipeline.decisions(event_id="e1")
 
     assert admission == first
-    assert (contradiction["verdict"], contradiction["reason"]) == ("QUARANTINED", "PAYLOAD_MISMATCH")
+    assert (contradiction["verdict"], contradiction["reason"]) == (
+        "QUARANTINED",
+        "PAYLOAD_MISMATCH",
+    )
     assert duplicate["verdict"] == "DUPLICATE"
     assert contradiction["first"] == duplicate["first"] == first["source"]
     assert contradiction["payload_hash"] != first["payload_hash"]
@@ -76,7 +81,10 @@ def test_the_size_of_blocks_changes_no_decision(tmp_path: Path) -> None:
         pipeline.run()
         found.append(
             {
-                (row["source"]["partition"], row["source"]["offset"]): (row["verdict"], row["reason"])
+                (row["source"]["partition"], row["source"]["offset"]): (
+                    row["verdict"],
+                    row["reason"],
+                )
                 for row in pipeline.decisions()
             }
         )
@@ -89,7 +97,9 @@ def test_two_sources_with_the_same_events_admit_each_once(tmp_path: Path) -> Non
     lines = [event(f"e{number}") for number in range(150)]
     one.ingest(*lines)
     two = Pipeline(
-        tmp_path, pipeline={"name": "two", "max_block": 5}, transport={"raw_topic": "raw2", "raw_partitions": 3}
+        tmp_path,
+        pipeline={"name": "two", "max_block": 5},
+        transport={"raw_topic": "raw2", "raw_partitions": 3},
     )
     two.ingest(*reversed(lines))
     threads = [threading.Thread(target=pipeline.run) for pipeline in (one, two)]
@@ -110,7 +120,9 @@ def test_a_later_boundary_on_one_source_fences_the_earlier(tmp_path: Path) -> No
     owned = earlier.own(0, old), earlier.own(1, old)
     later.run()
     for partition in (0, 1):
-        records = earlier.records(partition) if earlier.transport.ends(earlier.topic)[partition] else None
+        records = (
+            earlier.records(partition) if earlier.transport.ends(earlier.topic)[partition] else None
+        )
         if records is not None:
             with pytest.raises(Fenced):
                 list(owned[partition].admit(records))
@@ -133,13 +145,18 @@ def test_a_block_whose_owner_vanished_is_resolved_by_who_waits_for_it(tmp_path: 
     with pytest.raises(ConnectionError):
         next(stopped)
     waiting = Pipeline(
-        tmp_path, pipeline={"name": "waiting"}, transport={"raw_topic": "other", "raw_partitions": 1}
+        tmp_path,
+        pipeline={"name": "waiting"},
+        transport={"raw_topic": "other", "raw_partitions": 1},
     )
     waiting.boundary.clock = lambda: clock[0] + 61_000
     waiting.ingest(event("e1"))
     waiting.run()
 
-    assert [block.state for block in waiting.ledger.blocks()] == [BlockState.ABORTED, BlockState.SETTLED]
+    assert [block.state for block in waiting.ledger.blocks()] == [
+        BlockState.ABORTED,
+        BlockState.SETTLED,
+    ]
     assert waiting.verdicts("e1") == [("ADMITTED", None)]
     assert waiting.problems() == []
 
@@ -194,7 +211,9 @@ def test_a_topic_recreated_between_reading_and_settling_is_noticed(tmp_path: Pat
     pipeline = Pipeline(tmp_path)
     pipeline.ingest(event("e1"))
     generation = pipeline.boundary.start(pipeline.topic)
-    (partition,) = [number for number, end in enumerate(pipeline.transport.ends(pipeline.topic)) if end]
+    (partition,) = [
+        number for number, end in enumerate(pipeline.transport.ends(pipeline.topic)) if end
+    ]
     records = pipeline.records(partition)
     owned = pipeline.own(partition, generation)
     pipeline.transport.delete_topic("raw")
@@ -224,7 +243,9 @@ def test_original_bytes_of_what_was_refused_are_kept(tmp_path: Path) -> None:
     ids = [row["id"].split("-") for row in pipeline.decisions()]
 
     def originals() -> set[bytes | None]:
-        return {original(pipeline.ledger, folder, int(block), int(ordinal)) for block, ordinal in ids}
+        return {
+            original(pipeline.ledger, folder, int(block), int(ordinal)) for block, ordinal in ids
+        }
 
     assert originals() == set(hostile)
     assert pipeline.ledger.expire_journal(2) > 0
@@ -233,7 +254,9 @@ def test_original_bytes_of_what_was_refused_are_kept(tmp_path: Path) -> None:
 
 def test_evidence_is_written_again_with_the_same_rows(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path)
-    pipeline.ingest(event("e1"), event("e1", {"pageId": "x"}), b"no json", event("e2", runId="other"))
+    pipeline.ingest(
+        event("e1"), event("e1", {"pageId": "x"}), b"no json", event("e2", runId="other")
+    )
     pipeline.run()
     before = pipeline.ledger.evidence_files()
     folder = pipeline.settings.resolve(pipeline.settings.evidence.path)
@@ -279,7 +302,10 @@ def test_a_clean_run_closes_and_then_takes_nothing(tmp_path: Path) -> None:
     ("spoil", "said"),
     [
         (lambda folder: next(folder.rglob("receipts/*")).unlink(), "missing or was changed"),
-        (lambda folder: next(folder.rglob("archive/*")).write_bytes(b"x"), "missing or was changed"),
+        (
+            lambda folder: next(folder.rglob("archive/*")).write_bytes(b"x"),
+            "missing or was changed",
+        ),
     ],
 )
 def test_damaged_evidence_keeps_a_run_red(tmp_path: Path, spoil: object, said: str) -> None:

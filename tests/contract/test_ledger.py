@@ -51,7 +51,10 @@ def ledger(open_ledger: OpenLedger) -> Ledger:
 
 
 def facts(
-    *events: tuple[str, str] | tuple[str, str, int], start: int = 0, run: str = "r", stream_time: int = 0
+    *events: tuple[str, str] | tuple[str, str, int],
+    start: int = 0,
+    run: str = "r",
+    stream_time: int = 0,
 ) -> pa.Table:
     """Return the facts of deliveries given as (event id, payload) or with an event time."""
     rows = []
@@ -100,18 +103,23 @@ def granted(found: Claimed | Blocked) -> Claimed:
     return found
 
 
-def settle(ledger: Ledger, epoch: int, claimed: Claimed, state: BlockState = BlockState.SETTLED) -> None:
+def settle(
+    ledger: Ledger, epoch: int, claimed: Claimed, state: BlockState = BlockState.SETTLED
+) -> None:
     admitted = claimed.verdicts["verdict"].to_numpy() == VERDICT_CODES.index(Verdict.ADMITTED)
     offsets = np.arange(100, 100 + admitted.sum())
     settled = state is BlockState.SETTLED
     ledger.conclude(
-        claimed.block, epoch, Outcome(state, offsets if settled else None, NOW if settled else None, NOW)
+        claimed.block,
+        epoch,
+        Outcome(state, offsets if settled else None, NOW if settled else None, NOW),
     )
 
 
 def verdicts(claimed: Claimed) -> list[tuple[Verdict, Reason | None]]:
     return [
-        (VERDICT_CODES[row["verdict"]], REASON_CODES[row["reason"]]) for row in claimed.verdicts.to_pylist()
+        (VERDICT_CODES[row["verdict"]], REASON_CODES[row["reason"]])
+        for row in claimed.verdicts.to_pylist()
     ]
 
 
@@ -143,8 +151,12 @@ def test_within_a_block_the_lower_offset_wins(ledger: Ledger) -> None:
 
 def test_a_contradiction_leaves_one_open_anomaly_however_often_it_comes(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
-    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("a", "y"), ("a", "y")))))
-    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "y"), ("a", "z"), start=3))))
+    settle(
+        ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("a", "y"), ("a", "y"))))
+    )
+    settle(
+        ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "y"), ("a", "z"), start=3)))
+    )
 
     assert len(ledger.anomalies("r")) == 2
     assert ledger.anomalies("other") == []
@@ -183,7 +195,9 @@ def test_an_aborted_block_leaves_its_identities_free(ledger: Ledger) -> None:
 
 def test_followers_of_an_ambiguous_event_are_ambiguous_too(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
-    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))), BlockState.AMBIGUOUS)
+    settle(
+        ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))), BlockState.AMBIGUOUS
+    )
     follower = granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("a", "y"), start=1)))
 
     unknown = (Verdict.AMBIGUOUS, Reason.PUBLISH_UNKNOWN)
@@ -203,10 +217,15 @@ def test_a_record_the_broker_refused_counts_as_absent(ledger: Ledger) -> None:
     assert bus is not None
     assert bus["bus_offset"].to_pylist() == [None, 7]
     assert REASON_CODES[stored["reason"][0].as_py()] is Reason.PUBLISH_FAILED
-    assert verdicts(granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("b", "x"), start=2)))) == [NEW, AGAIN]
+    assert verdicts(granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("b", "x"), start=2)))) == [
+        NEW,
+        AGAIN,
+    ]
 
 
-@pytest.mark.parametrize(("age", "seen"), [(RETENTION - 1, True), (RETENTION, False), (RETENTION + 1, False)])
+@pytest.mark.parametrize(
+    ("age", "seen"), [(RETENTION - 1, True), (RETENTION, False), (RETENTION + 1, False)]
+)
 def test_the_window_ends_to_the_millisecond(ledger: Ledger, age: int, seen: bool) -> None:
     epoch = ledger.take_epoch(ONE, None)
     settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x", NOW)))))
@@ -314,7 +333,9 @@ def test_a_claim_between_the_check_and_the_closing_stops_the_closing(ledger: Led
     assert ledger.runs() == {"r": "OPEN"}
 
 
-def test_claims_at_the_same_time_admit_every_identity_once(open_ledger: OpenLedger, ledger: Ledger) -> None:
+def test_claims_at_the_same_time_admit_every_identity_once(
+    open_ledger: OpenLedger, ledger: Ledger
+) -> None:
     events = [(f"e{number}", "x") for number in range(200)]
     outcomes: list[tuple[Verdict, Reason | None]] = []
     sources = [Source(9, number) for number in range(4)]
@@ -363,7 +384,9 @@ def test_the_books_notice_a_decision_that_is_missing(ledger: Ledger, tmp_path: P
     assert not books(ledger)["runs"][0]["balanced"]
 
 
-def test_the_store_itself_refuses_a_state_the_table_does_not_allow(ledger: Ledger, tmp_path: Path) -> None:
+def test_the_store_itself_refuses_a_state_the_table_does_not_allow(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     import sqlite3
 
     epoch = ledger.take_epoch(ONE, None)
@@ -394,7 +417,9 @@ def test_a_newer_store_is_refused(open_ledger: OpenLedger, ledger: Ledger, tmp_p
 
 def test_blocks_know_the_runs_of_their_deliveries(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
-    mixed = pa.concat_tables([facts(("a", "x"), run="one"), facts(("a", "x"), ("b", "x"), start=1, run="two")])
+    mixed = pa.concat_tables(
+        [facts(("a", "x"), run="one"), facts(("a", "x"), ("b", "x"), start=1, run="two")]
+    )
     claimed = granted(claim(ledger, ONE, epoch, mixed.unify_dictionaries()))
     settle(ledger, epoch, claimed)
     (block,) = ledger.blocks()

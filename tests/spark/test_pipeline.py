@@ -32,7 +32,9 @@ def run_pipeline(home: Path, *arguments: str) -> subprocess.CompletedProcess[str
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Truth]:
     """200,000 events, decided and counted through Spark."""
     pipeline = Pipeline(tmp_path_factory.mktemp("large"), transport={"raw_partitions": 4})
-    options = GeneratorOptions(EVENTS, seed=2026, run="large", end_ms=int(time.time() * 1000) - 60_000)
+    options = GeneratorOptions(
+        EVENTS, seed=2026, run="large", end_ms=int(time.time() * 1000) - 60_000
+    )
     recorder = TruthRecorder(options)
     pipeline.ingest(*(delivery.line for delivery in recorder.watch(generate(options))), run="large")
     done = run_pipeline(pipeline.settings.home)

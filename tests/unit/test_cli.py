@@ -53,7 +53,12 @@ def home(tmp_path: Path) -> str:
     """A home folder with two admissions, a duplicate, a contradiction and a malformed delivery."""
     pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
     pipeline.ingest(
-        event("e1"), event("e1"), event("e1", {"pageId": "other"}), b"no json", event("e2"), run="r1"
+        event("e1"),
+        event("e1"),
+        event("e1", {"pageId": "other"}),
+        b"no json",
+        event("e2"),
+        run="r1",
     )
     pipeline.run()
     return str(tmp_path)
@@ -97,7 +102,9 @@ def test_books_that_do_not_balance_exit_with_seven(cli: Cli, home: str) -> None:
     import sqlite3
 
     db = sqlite3.connect(Path(home) / "data" / "ledger.db")
-    db.execute("UPDATE block SET deliveries = deliveries + 1, runs = '{\"r1\": 9}' WHERE block_id = 1")
+    db.execute(
+        "UPDATE block SET deliveries = deliveries + 1, runs = '{\"r1\": 9}' WHERE block_id = 1"
+    )
     db.commit()
     db.close()
     done = cli("books", "--home", home)
@@ -131,7 +138,11 @@ def test_decisions_can_be_asked_by_every_key(cli: Cli, home: str) -> None:
 def test_a_receipt_shows_the_ticket_and_every_delivery(cli: Cli, home: str) -> None:
     document = cli("receipt", "e1", "--json", "--home", home).document
     assert document["receipt"]["verdict"] == "ADMITTED"
-    assert [row["verdict"] for row in document["deliveries"]] == ["ADMITTED", "DUPLICATE", "QUARANTINED"]
+    assert [row["verdict"] for row in document["deliveries"]] == [
+        "ADMITTED",
+        "DUPLICATE",
+        "QUARANTINED",
+    ]
     assert "e1" in cli("receipt", "e1", "--home", home).out
 
 

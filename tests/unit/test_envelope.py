@@ -20,7 +20,9 @@ DAY = 86_400_000
 
 @pytest.fixture(scope="module")
 def rules(tmp_path_factory: pytest.TempPathFactory) -> EnvelopeRules:
-    return envelope_rules(load_settings(tmp_path_factory.mktemp("home"), pipeline={"run_id": "configured"}))
+    return envelope_rules(
+        load_settings(tmp_path_factory.mktemp("home"), pipeline={"run_id": "configured"})
+    )
 
 
 def envelope(metadata: dict[str, Any] | None = None, payload: Any = None, **other: Any) -> bytes:
@@ -107,7 +109,9 @@ def test_exactly_the_tolerance_ahead_is_not_too_far_in_the_future(rules: Envelop
     assert isinstance(read(rules, envelope({"timestamp": "2025-06-01T06:30:45.123Z"})), Event)
 
 
-@pytest.mark.parametrize(("age", "old"), [(100 * DAY - 1, False), (100 * DAY, True), (100 * DAY + 1, True)])
+@pytest.mark.parametrize(
+    ("age", "old"), [(100 * DAY - 1, False), (100 * DAY, True), (100 * DAY + 1, True)]
+)
 def test_too_old_is_judged_by_stream_time_to_the_millisecond(
     rules: EnvelopeRules, age: int, old: bool
 ) -> None:
@@ -183,7 +187,9 @@ def test_other_timestamps_are_refused(text: object) -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -192,7 +198,16 @@ json_values = st.recursive(
 @given(
     st.dictionaries(
         st.sampled_from(
-            ["eventId", "eventType", "source", "timestamp", "partitionKey", "schemaVersion", "runId", "eventClass"]
+            [
+                "eventId",
+                "eventType",
+                "source",
+                "timestamp",
+                "partitionKey",
+                "schemaVersion",
+                "runId",
+                "eventClass",
+            ]
         ),
         json_values,
     ),

@@ -10,7 +10,7 @@ from admitone.core.identity import identity_of
 from admitone.core.replay import StreamMetadata, destination_partition, producer_id
 from admitone.core.routing import Route, partition_of
 
-hostile = st.text(st.sampled_from("ab:0123456789|,\x00\x1f/.\\\"é "), max_size=8) | st.text(
+hostile = st.text(st.sampled_from('ab:0123456789|,\x00\x1f/.\\"é '), max_size=8) | st.text(
     st.characters(exclude_categories=("Cs",)), max_size=8
 )
 triples = st.tuples(hostile, hostile, hostile)
@@ -40,7 +40,15 @@ PINNED = "1ec17180eee73daf2909276a295f282644940932e672c4a4b724d319da27ba8b"
 
 
 @pytest.mark.parametrize(
-    ("key", "partitions", "expected"), [("user_123", 4, 3), ("user_123", 12, 3), ("", 4, 0), ("é", 7, 3), ("merchant-9", 1, 0), ("a" * 100, 1000, 211)]
+    ("key", "partitions", "expected"),
+    [
+        ("user_123", 4, 3),
+        ("user_123", 12, 3),
+        ("", 4, 0),
+        ("é", 7, 3),
+        ("merchant-9", 1, 0),
+        ("a" * 100, 1000, 211),
+    ],
 )
 def test_the_partition_of_a_key_is_pinned(key: str, partitions: int, expected: int) -> None:
     assert partition_of(key, partitions) == expected
@@ -48,16 +56,24 @@ def test_the_partition_of_a_key_is_pinned(key: str, partitions: int, expected: i
 
 def test_the_first_key_field_that_is_present_chooses() -> None:
     route = Route("t", 4, (("payload", "merchantId"), ("metadata", "partitionKey")))
-    assert route.business_key({"metadata": {"partitionKey": "p"}, "payload": {"merchantId": "m"}}) == "m"
-    assert route.business_key({"metadata": {"partitionKey": "p"}, "payload": {"merchantId": ""}}) == "p"
-    assert route.business_key({"metadata": {"partitionKey": "p"}, "payload": {"merchantId": 7}}) == "7"
+    assert (
+        route.business_key({"metadata": {"partitionKey": "p"}, "payload": {"merchantId": "m"}})
+        == "m"
+    )
+    assert (
+        route.business_key({"metadata": {"partitionKey": "p"}, "payload": {"merchantId": ""}})
+        == "p"
+    )
+    assert (
+        route.business_key({"metadata": {"partitionKey": "p"}, "payload": {"merchantId": 7}}) == "7"
+    )
     assert route.business_key({"metadata": {"partitionKey": None}, "payload": {}}) is None
     assert route.business_key({"metadata": [], "payload": {"merchantId": True}}) is None
 
 
 def test_stream_metadata_is_twenty_bytes_big_endian() -> None:
     key = StreamMetadata(1, 2, 3).to_bytes()
-    assert key.hex() == "0000000000000001" "00000002" "0000000000000003"
+    assert key.hex() == "0000000000000001000000020000000000000003"
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
@@ -68,7 +84,14 @@ def test_stream_metadata_reads_back(producer: int, partition: int, offset: int) 
 
 @pytest.mark.parametrize(
     "key",
-    [None, b"", b"x" * 19, b"x" * 21, StreamMetadata(1, -1, 0).to_bytes(), StreamMetadata(1, 0, -1).to_bytes()],
+    [
+        None,
+        b"",
+        b"x" * 19,
+        b"x" * 21,
+        StreamMetadata(1, -1, 0).to_bytes(),
+        StreamMetadata(1, 0, -1).to_bytes(),
+    ],
 )
 def test_what_is_not_stream_metadata_is_recognised(key: bytes | None) -> None:
     assert StreamMetadata.from_bytes(key) is None

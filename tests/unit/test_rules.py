@@ -79,14 +79,19 @@ def test_the_codes_in_stored_columns_never_change() -> None:
 def test_segments_of_a_hundred_days_are_fifty_days_long() -> None:
     interval = interval_of(100 * DAY)
     assert interval == 4_320_000_000
-    assert segment_name("admission", segment_of(interval, interval), interval) == "admission.4320000000"
+    assert (
+        segment_name("admission", segment_of(interval, interval), interval)
+        == "admission.4320000000"
+    )
     assert segment_name("admission", segment_of(interval - 1, interval), interval) == "admission.0"
     assert segment_of(-1, interval) == -1
     assert interval_of(1_000) == 60_000
 
 
 @given(st.integers(-(10**12), 10**13), st.integers(1, 10**11), st.integers(0, 10**13))
-def test_a_droppable_segment_holds_only_expired_keys(time: int, retention: int, slowest: int) -> None:
+def test_a_droppable_segment_holds_only_expired_keys(
+    time: int, retention: int, slowest: int
+) -> None:
     interval = interval_of(retention)
     segment = segment_of(time, interval)
     if is_droppable(segment, interval, slowest, retention):
@@ -108,7 +113,18 @@ def test_merkle_roots_depend_on_every_leaf_and_their_order() -> None:
     leaves = [b"a", b"b", b"c"]
     root = merkle_root(leaves)
     assert root == merkle_root(iter(leaves))
-    assert len({root, merkle_root(leaves[::-1]), merkle_root([*leaves, b"c"]), merkle_root([]), merkle_root([b"abc"])}) == 5
+    assert (
+        len(
+            {
+                root,
+                merkle_root(leaves[::-1]),
+                merkle_root([*leaves, b"c"]),
+                merkle_root([]),
+                merkle_root([b"abc"]),
+            }
+        )
+        == 5
+    )
 
 
 def test_the_commented_configuration_holds_the_defaults(tmp_path: Path) -> None:
@@ -134,7 +150,9 @@ def test_the_commented_configuration_holds_the_defaults(tmp_path: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_bad_configuration_is_refused_with_the_remedy(tmp_path: Path, text: str, said: str) -> None:
+def test_a_bad_configuration_is_refused_with_the_remedy(
+    tmp_path: Path, text: str, said: str
+) -> None:
     (tmp_path / "admitone.toml").write_text(text)
     with pytest.raises(ConfigurationError, match=said.replace("(", ".")):
         load_settings(tmp_path)
