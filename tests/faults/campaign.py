@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
-from tests.faults.harness import prepare, random_case, run_case
+from admitone.traffic import Truth
+from tests.faults.harness import Case, prepare, random_case, run_case
 from tests.faults.spark_harness import random_spark_case, run_spark_case
 
 _TEMPLATES = 12
@@ -31,13 +34,11 @@ def boundary_campaign(cases: int, seed: int, folder: Path, workers: int) -> tupl
     struck, findings, points = 0, [], Counter[str]()
     planned = [(number, random_case(rng), rng.choice(templates)) for number in range(cases)]
 
-    def one(plan: tuple) -> tuple:  # type: ignore[type-arg]
-        number, case, (template, truth) = plan
-        return case, *run_case(case, template, folder / f"case-{number}", truth)
-
-    with ThreadPoolExecutor(workers) as pool, Progress(console=_console) as progress:
+    # Processes, not threads: multiprocessing lets threads reap each other's children.
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawned) as pool, Progress(console=_console) as progress:
         task = progress.add_task("boundary", total=cases)
-        for case, hits, problems in pool.map(one, planned):
+        for case, hits, problems in pool.map(_one, repeat(folder), planned):
             struck += hits
             points.update(f"{fault.point} {fault.action}" for fault in case.faults)
             findings += [f"{case}: {problem}" for problem in problems]
@@ -45,6 +46,11 @@ def boundary_campaign(cases: int, seed: int, folder: Path, workers: int) -> tupl
     for point, count in sorted(points.items()):
         _console.print(f"  {point:<28} {count:>6}")
     return struck, findings
+
+
+def _one(folder: Path, plan: tuple[int, Case, tuple[Path, Truth]]) -> tuple[Case, int, list[str]]:
+    number, case, (template, truth) = plan
+    return case, *run_case(case, template, folder / f"case-{number}", truth)
 
 
 def spark_campaign(cases: int, seed: int, folder: Path) -> tuple[int, list[str]]:
