@@ -1,6 +1,6 @@
 """`make bench`: events per second through the boundary and through the analytics, on the embedded default.
 
-What is timed is what a user waits for: from the moment the query is started on a backlog until every delivery is decided and its
+What is timed is what a user waits for: from the start of the query on a backlog until every delivery is decided and its
 evidence written, or every admitted record is counted. *Steady* leaves out the first batch, in which Spark starts its
 workers and warms up. Memory is the peak of the driver, its JVM and all workers together.
 """

@@ -47,12 +47,13 @@ def outgoing(
 def _records(source: Source, block: ReadBlock, chosen: np.ndarray, admitted_at: int) -> pa.Table:
     rows = pa.array(chosen)
     facts = block.facts.take(rows)
+    business_keys = pa.array([block.business_keys[row] for row in chosen.tolist()], pa.string())
     return pa.table(
         [
             facts["partition"],
             keys_of(source, facts["offset"].to_numpy()),
             block.records["value"].take(rows),
-            _headers(facts, [block.business_keys[row] for row in chosen.tolist()], admitted_at),
+            _headers(facts, business_keys, admitted_at),
         ],
         schema=OUTGOING_SCHEMA,
     )
@@ -61,41 +62,41 @@ def _records(source: Source, block: ReadBlock, chosen: np.ndarray, admitted_at: 
 def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
     """Return the 20-byte stream metadata of each source offset."""
     keys = np.empty(len(offsets), dtype=_KEY_LAYOUT)
-    keys["producer"], keys["partition"], keys["offset"] = (
-        source.producer_id,
-        source.partition,
-        offsets,
-    )
+    keys["producer"], keys["partition"], keys["offset"] = source.producer_id, source.partition, offsets
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(KEY_BYTES), len(offsets), [None, pa.py_buffer(keys.tobytes())]
     )
     return fixed.cast(pa.binary())
 
 
-def _headers(facts: pa.Table, business_keys: list[str], admitted_at: int) -> pa.Array:
-    size = facts.num_rows
-    columns = (
-        facts["identity"].to_pylist(),
-        _encoded(facts["run"].to_pylist()),
-        _encoded(facts["class"].to_pylist()),
-        _encoded(facts["event_id"].to_pylist()),
-        facts["payload_hash"].to_pylist(),
-        [b"%d" % RULES_VERSION] * size,
-        _encoded(business_keys),
-        [b"%d" % admitted_at] * size,
-        [b"%d" % time for time in facts["event_time"].to_pylist()],
-        [b"%d" % time for time in facts["stream_time"].to_pylist()],
-    )
-    width = len(HEADER_NAMES)
+def _headers(facts: pa.Table, business_keys: pa.Array, admitted_at: int) -> pa.Array:
+    """Return every record's headers, column by column and then interleaved."""
+    size, width = facts.num_rows, len(HEADER_NAMES)
+    columns = [
+        facts["identity"],
+        facts["run"].cast(pa.string()),
+        facts["class"].cast(pa.string()),
+        facts["event_id"],
+        facts["payload_hash"],
+        pa.repeat(pa.scalar(b"%d" % RULES_VERSION), size),
+        business_keys,
+        pa.repeat(pa.scalar(b"%d" % admitted_at), size),
+        facts["event_time"].cast(pa.string()),
+        facts["stream_time"].cast(pa.string()),
+    ]
+    stacked = pa.concat_arrays([_one_binary_array(column) for column in columns])
+    by_row = np.arange(size * width).reshape(width, size).T.ravel()
     names = pa.array(HEADER_NAMES).take(pa.array(np.tile(np.arange(width), size)))
-    values = pa.array([value for row in zip(*columns, strict=True) for value in row], pa.binary())
+    entries = pa.StructArray.from_arrays(
+        [names, stacked.take(pa.array(by_row))], fields=list(HEADERS_TYPE.value_type)
+    )
     edges = pa.array(np.arange(0, size * width + 1, width, dtype=np.int32))
-    entries = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
     return pa.ListArray.from_arrays(edges, entries, type=HEADERS_TYPE)
 
 
-def _encoded(texts: list[str]) -> list[bytes]:
-    return [text.encode() for text in texts]
+def _one_binary_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    column = column.cast(pa.binary())
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 @dataclass(frozen=True, slots=True)

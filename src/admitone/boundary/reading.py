@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.decisions import CODE_OF_REASON
-from admitone.core.envelope import EnvelopeRules, Event, read_envelope
+from admitone.core.envelope import EnvelopeRules, Refusal, read_envelope
 from admitone.core.routing import partition_of
 from admitone.ledger.columns import FACTS_SCHEMA
 
@@ -24,7 +28,7 @@ class ReadBlock:
 
     records: pa.Table
     facts: pa.Table
-    business_keys: list[str]
+    business_keys: tuple[str, ...]
 
     def head(self, size: int) -> ReadBlock:
         """Return the first deliveries as a block of their own."""
@@ -41,55 +45,56 @@ class ReadBlock:
 
 def read_block(records: pa.Table, stream_time: int | None, rules: EnvelopeRules) -> ReadBlock:
     """Decode, validate and route every delivery, in offset order."""
+    with _no_garbage_collection():
+        return _read_block(records, stream_time, rules)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Spare the collector from walking through a block's objects again and again; none of them is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _read_block(records: pa.Table, stream_time: int | None, rules: EnvelopeRules) -> ReadBlock:
     append_times = _milliseconds(records["timestamp"])
     headers = _meaningful_headers(records["headers"])
-    event_ids: list[str | None] = []
-    runs: list[str] = []
-    classes: list[str | None] = []
-    identities: list[bytes | None] = []
-    hashes: list[bytes | None] = []
-    event_times: list[int | None] = []
-    stream_times: list[int | None] = []
-    reasons: list[int] = []
-    routes: list[int | None] = []
-    partitions: list[int | None] = []
-    business_keys: list[str] = []
+    rows: list[tuple[Any, ...]] = []
     partition_cache: dict[tuple[int, str], int] = {}
     for row, raw in enumerate(records["value"].to_pylist()):
         found = read_envelope(
             raw, headers.get(row, _NO_HEADERS), append_times[row], stream_time, rules
         )
-        runs.append(found.run_id)
-        classes.append(found.event_class)
-        event_ids.append(found.event_id)
-        if isinstance(found, Event):
-            stream_time = (
-                found.event_time if stream_time is None else max(stream_time, found.event_time)
+        if isinstance(found, Refusal):
+            reason, run_id, event_class, event_id = found
+            code = CODE_OF_REASON[reason]
+            rows.append(
+                (run_id, event_class, event_id, None, None, None, stream_time, code, None, None, "")
             )
-            target = (found.route, found.business_key)
-            partition = partition_cache.get(target)
-            if partition is None:
-                partition = partition_of(found.business_key, rules.routes[found.route].partitions)
-                partition_cache[target] = partition
-            identities.append(found.identity)
-            hashes.append(found.payload_hash)
-            event_times.append(found.event_time)
-            reasons.append(0)
-            routes.append(found.route)
-            partitions.append(partition)
-            business_keys.append(found.business_key)
-        else:
-            identities.append(None)
-            hashes.append(None)
-            event_times.append(None)
-            reasons.append(CODE_OF_REASON[found.reason])
-            routes.append(None)
-            partitions.append(None)
-            business_keys.append("")
-        stream_times.append(stream_time)
+            continue
+        run_id, event_class, event_id, event_time, identity, payload_hash, route, key = found
+        if stream_time is None or event_time > stream_time:
+            stream_time = event_time
+        partition = partition_cache.get((route, key))
+        if partition is None:
+            partition = partition_of(key, rules.routes[route].partitions)
+            partition_cache[route, key] = partition
+        rows.append(
+            (run_id, event_class, event_id, event_time, identity, payload_hash, stream_time, 0, route,
+             partition, key)
+        )  # fmt: skip
+    (
+        runs, classes, event_ids, event_times, identities, hashes, stream_times, reasons, routes,
+        partitions, business_keys,
+    ) = zip(*rows, strict=True)  # fmt: skip
     columns = [
-        records["offset"].combine_chunks(), append_times, runs, classes, event_ids, identities, hashes,
-        event_times, stream_times, reasons, routes, partitions,
+        records["offset"], append_times, runs, classes, event_ids, identities, hashes, event_times,
+        stream_times, reasons, routes, partitions,
     ]  # fmt: skip
     facts = pa.table(
         [_column(values, field.type) for values, field in zip(columns, FACTS_SCHEMA, strict=True)],

@@ -5,9 +5,12 @@ lone surrogates, NaN, numbers that a double does not carry unchanged. A number i
 when the canonical spelling of its double has the very same decimal value; so two different numbers
 never share a spelling, and a hash over it changes whenever a value does.
 
-Parsing takes a fast path and falls back to a slow, explaining one only when that fails. Writing takes a
-fast path for values whose RFC 8785 spelling is also orjson's: everything but exotic numbers and
-keys outside ASCII.
+Both directions have a fast path for what nearly all events look like, and a careful one for the rest:
+
+- Parsing: orjson, when the text proves that nothing was lost: a string takes two quotation marks, so if the text has
+  exactly twice as many as the value has strings, no key was given twice. Texts with fractions,
+  large numbers or escaped quotation marks are parsed again by jiter, which keeps a number's spelling.
+- Writing: orjson, where its spelling is RFC 8785's: everything but exotic numbers and keys outside ASCII.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from admitone.core.decisions import Reason
 
 MAX_DEPTH: Final = 64
 _EXACT_INTEGERS: Final = (1 << 53) - 1
+_PLAIN_TYPES: Final = frozenset({str, int, bool, type(None)})
+_CAREFUL: Final = -1
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
@@ -39,6 +44,48 @@ class Refused(Exception):
 def parse_strict(raw: bytes) -> Any:
     """Return the value of a JSON text, or raise `Refused`."""
     try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return _parse_carefully(raw)
+    tokens = _count_strings(value, 0)
+    if tokens * 2 != raw.count(b'"'):
+        return _parse_carefully(raw)
+    return value
+
+
+def _count_strings(value: Any, depth: int) -> int:
+    """Return how many strings, keys included, a value has; or that it needs care.
+
+    It does when it holds a fraction, a large number or deep nesting.
+    """
+    kind = type(value)
+    if kind is dict:
+        count, members = len(value), value.values()
+    elif kind is list:
+        count, members = 0, value
+    else:
+        count, members = 0, (value,)
+    if depth >= MAX_DEPTH:
+        return _CAREFUL
+    for member in members:
+        kind = type(member)
+        if kind is str:
+            count += 1
+        elif kind is int:
+            if not -_EXACT_INTEGERS <= member <= _EXACT_INTEGERS:
+                return _CAREFUL
+        elif kind is dict or kind is list:
+            within = _count_strings(member, depth + 1)
+            if within == _CAREFUL:
+                return _CAREFUL
+            count += within
+        elif kind is float:
+            return _CAREFUL
+    return count
+
+
+def _parse_carefully(raw: bytes) -> Any:
+    try:
         value = jiter.from_json(
             raw, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="lossless-float"
         )
@@ -49,7 +96,12 @@ def parse_strict(raw: bytes) -> Any:
 
 def canonical_json(value: Any) -> bytes:
     """Return the RFC 8785 spelling of a value that `parse_strict` returned."""
-    if _is_plain(value):
+    if type(value) is dict and "".join(value).isascii():
+        # Most payloads are flat; this is the same question as below, asked in two calls.
+        plain = _PLAIN_TYPES.issuperset(map(type, value.values())) or _is_plain(value)
+    else:
+        plain = _is_plain(value)
+    if plain:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     spelled: bytes = rfc8785.dumps(value)
     return spelled

@@ -24,6 +24,7 @@ _TIMESTAMP = re.compile(
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_SECONDS_KEPT: Final = 100_000
 
 IsValid = Callable[[Any], bool]
 
@@ -63,8 +64,29 @@ class EnvelopeRules:
     schemas: Mapping[str, Mapping[int, IsValid]]
 
 
+_seconds: dict[str, int] = {}
+
+
 def timestamp_ms(text: object) -> int | None:
     """Return the moment an ISO-8601 timestamp with a zone names, floored to a millisecond."""
+    # Most producers write 2025-06-01T05:30:45.123Z, and many events share a second.
+    if isinstance(text, str) and len(text) == 24 and text[19] == "." and text[23] == "Z":
+        fraction = text[20:23]
+        if fraction.isascii() and fraction.isdigit():
+            second = _seconds.get(text[:19])
+            if second is not None:
+                return second + int(fraction)
+            whole = _parse_timestamp(text[:19] + "Z")
+            if whole is not None:
+                if len(_seconds) >= _SECONDS_KEPT:
+                    _seconds.clear()
+                _seconds[text[:19]] = whole
+                return whole + int(fraction)
+            return None
+    return _parse_timestamp(text)
+
+
+def _parse_timestamp(text: object) -> int | None:
     if not isinstance(text, str) or _TIMESTAMP.fullmatch(text) is None:
         return None
     try:
@@ -81,64 +103,61 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
     rules: EnvelopeRules,
 ) -> Event | Refusal:
     """Return the event a delivery carries, or the refusal it deserves (ADM-1, ADM-11)."""
-    run_id = _header_text(headers, "runId") or rules.run_id
+    fallback_run = (_header_text(headers, "runId") if headers else None) or rules.run_id
     if raw is None:
-        return Refusal(Reason.NOT_JSON, run_id)
+        return Refusal(Reason.NOT_JSON, fallback_run)
     if len(raw) > rules.max_event_bytes:
-        return Refusal(Reason.PAYLOAD_TOO_LARGE, run_id)
+        return Refusal(Reason.PAYLOAD_TOO_LARGE, fallback_run)
     try:
         envelope = parse_strict(raw)
     except Refused as refused:
-        return Refusal(refused.reason, run_id)
-    if not isinstance(envelope, dict):
-        return Refusal(Reason.NOT_AN_ENVELOPE, run_id)
+        return Refusal(refused.reason, fallback_run)
+    if type(envelope) is not dict:
+        return Refusal(Reason.NOT_AN_ENVELOPE, fallback_run)
     metadata, payload = envelope.get("metadata"), envelope.get("payload")
-    if not isinstance(metadata, dict) or not isinstance(payload, dict):
-        return Refusal(Reason.NOT_AN_ENVELOPE, run_id)
+    if type(metadata) is not dict or type(payload) is not dict:
+        return Refusal(Reason.NOT_AN_ENVELOPE, fallback_run)
 
-    event_type = metadata.get("eventType")
+    event_type: Any = metadata.get("eventType")
     event_id: Any = metadata.get("eventId")
-    run_id = _chosen(metadata, headers, "runId", run_id)
+    run_id = _chosen(metadata, headers, "runId", rules.run_id)
     event_class = _chosen(metadata, headers, "eventClass", event_type)
-    if not (_is_name(run_id) and _is_name(event_class) and _is_name(event_id)):
-        return Refusal(
-            Reason.IDENTITY_INVALID,
-            run_id if _is_name(run_id) else _header_text(headers, "runId") or rules.run_id,
-            event_class if _is_name(event_class) else None,
-            event_id if _is_name(event_id) else None,
-        )
+    who = (run_id, event_class, event_id)
+    for name in who:
+        if type(name) is not str or not name:
+            return Refusal(
+                Reason.IDENTITY_INVALID,
+                run_id if _is_name(run_id) else fallback_run,
+                event_class if _is_name(event_class) else None,
+                event_id if _is_name(event_id) else None,
+            )
 
-    def refuse(reason: Reason) -> Refusal:
-        return Refusal(reason, run_id, event_class, event_id)
-
-    if not isinstance(metadata.get("source"), str):
-        return refuse(Reason.NOT_AN_ENVELOPE)
-    versions = rules.schemas.get(event_type) if isinstance(event_type, str) else None
-    route_index = rules.route_of_type.get(event_type) if isinstance(event_type, str) else None
+    if type(metadata.get("source")) is not str:
+        return Refusal(Reason.NOT_AN_ENVELOPE, *who)
+    versions = rules.schemas.get(event_type) if type(event_type) is str else None
+    route_index = rules.route_of_type.get(event_type) if versions is not None else None
     if versions is None or route_index is None:
-        return refuse(Reason.UNKNOWN_EVENT_TYPE)
+        return Refusal(Reason.UNKNOWN_EVENT_TYPE, *who)
     version = metadata.get("schemaVersion")
     is_valid = versions.get(version) if type(version) is int else None
     if is_valid is None:
-        return refuse(Reason.UNKNOWN_SCHEMA_VERSION)
+        return Refusal(Reason.UNKNOWN_SCHEMA_VERSION, *who)
     if not is_valid(payload):
-        return refuse(Reason.SCHEMA_VIOLATION)
+        return Refusal(Reason.SCHEMA_VIOLATION, *who)
     event_time = timestamp_ms(metadata.get("timestamp"))
     if event_time is None:
-        return refuse(Reason.TIMESTAMP_INVALID)
+        return Refusal(Reason.TIMESTAMP_INVALID, *who)
     if event_time > append_time + rules.future_tolerance_ms:
-        return refuse(Reason.TOO_FAR_IN_FUTURE)
+        return Refusal(Reason.TOO_FAR_IN_FUTURE, *who)
     if stream_time is not None and event_time < oldest_live(stream_time, rules.retention_ms):
-        return refuse(Reason.TOO_OLD)
+        return Refusal(Reason.TOO_OLD, *who)
     business_key = rules.routes[route_index].business_key(envelope)
     if business_key is None:
-        return refuse(Reason.NO_PARTITION_FIELD)
+        return Refusal(Reason.NO_PARTITION_FIELD, *who)
     return Event(
-        run_id,
-        event_class,
-        event_id,
+        *who,
         event_time,
-        identity_of(run_id, event_class, event_id),
+        identity_of(*who),
         hashlib.sha256(canonical_json(payload)).digest(),
         route_index,
         business_key,
@@ -153,7 +172,7 @@ def _chosen(metadata: dict[str, Any], headers: Mapping[str, bytes], name: str, d
     """Return the metadata's value, the header's, or the default; a present but wrong one is kept wrong."""
     if name in metadata:
         return metadata[name]
-    if name in headers:
+    if headers and name in headers:
         return _header_text(headers, name)
     return default
 

@@ -1,6 +1,6 @@
 """Who an event is: a hash over an injective encoding of (run, class, event id).
 
-Every field is preceded by its length, so no content of one field can be taken for another's: the triple
+Every field is preceded by its length in characters, so no content of one field can be taken for another's: the triple
 ("a", "bc", "d") and ("ab", "c", "d") encode differently whatever the letters are.
 """
 
@@ -13,12 +13,11 @@ IDENTITY_BYTES: Final = 32
 KEY_BYTES: Final = 16
 """The unique key is the first half of the identity; the whole stands in the block's columns."""
 
-_DOMAIN: Final = b"admitone/identity/1\x00"
-
 
 def identity_of(run_id: str, event_class: str, event_id: str) -> bytes:
     """Return the canonical identity of an event (ADM-2)."""
-    run, kind, event = run_id.encode(), event_class.encode(), event_id.encode()
-    return hashlib.sha256(
-        b"%s%d:%s%d:%s%d:%s" % (_DOMAIN, len(run), run, len(kind), kind, len(event), event)
-    ).digest()
+    encoded = (
+        f"admitone/identity/1\0{len(run_id)}:{run_id}{len(event_class)}:{event_class}"
+        f"{len(event_id)}:{event_id}"
+    )
+    return hashlib.sha256(encoded.encode()).digest()

@@ -27,10 +27,10 @@ class Route:
         for path in self.key_fields:
             value: Any = envelope
             for name in path:
-                value = value.get(name) if isinstance(value, Mapping) else None
-            if isinstance(value, str) and value:
+                value = value.get(name) if type(value) is dict else None
+            if type(value) is str and value:
                 return value
-            if isinstance(value, int) and not isinstance(value, bool):
+            if type(value) is int:
                 return str(value)
         return None
 

@@ -98,7 +98,9 @@ class BlockEvidence:
         facts, verdicts, bus = columns
         self._block = block
         self._verdict = verdicts["verdict"].to_numpy()
-        self._runs = np.array(facts["run"].to_pylist(), dtype=object)
+        runs = facts["run"].combine_chunks()
+        self._run_names = runs.dictionary.to_pylist()
+        self._run_codes = np.asarray(runs.indices)
         self._table = pa.table(
             {
                 "event_class": facts["class"].cast(pa.string()),
@@ -168,7 +170,8 @@ class BlockEvidence:
         return table.append_column(ARCHIVE_SCHEMA.field("value"), values).cast(ARCHIVE_SCHEMA)
 
     def _rows(self, run: str, *verdicts: int) -> pa.Array:
-        return pa.array(np.flatnonzero(np.isin(self._verdict, verdicts) & (self._runs == run)))
+        of_run = self._run_codes == self._run_names.index(run)
+        return pa.array(np.flatnonzero(np.isin(self._verdict, verdicts) & of_run))
 
     def _constant(self, value: object, kind: pa.DataType) -> pa.Array:
         return pa.repeat(pa.scalar(value, kind), len(self._verdict))

@@ -21,6 +21,11 @@ from admitone.ledger.port import EvidenceFile, Ledger
 from admitone.ledger.positions import Positions
 
 _BLOCKS_AT_ONCE = 32
+_REPEATING = {
+    "event_class", "verdict", "reason", "source_producer", "source_partition", "bus_topic",
+    "bus_partition", "offset_kind", "published_at", "decided_at", "append_time", "rules", "block",
+}  # fmt: skip
+_SOUGHT = {"block", "ordinal", "source_partition", "source_offset"}
 
 
 def run_folder(run_id: str) -> str:
@@ -80,11 +85,11 @@ class EvidenceWriter:
                 blocks[block_id], self._ledger.columns(block_id), self._routes, self._offset_kind
             )
             journal = self._ledger.journal(block_id)
+            deliveries = unpack(journal) if journal is not None else None
             for run in evidence.runs:
                 found[run, RECEIPTS].append(evidence.receipts(run))
-                if journal is None:
+                if deliveries is None:
                     continue
-                deliveries = unpack(journal)
                 found[run, QUARANTINE].append(evidence.quarantine(run, deliveries, positions))
                 if self._archive:
                     found[run, ARCHIVE].append(evidence.archive(run, deliveries))
@@ -93,13 +98,21 @@ class EvidenceWriter:
     def _write_file(
         self, run: str, kind: str, block_ids: list[int], rows: pa.Table
     ) -> EvidenceFile:
-        names = ",".join(map(str, block_ids)).encode()
-        name = f"{block_ids[0]:012d}-{hashlib.sha256(names).hexdigest()[:16]}.parquet"
+        members = ",".join(map(str, block_ids)).encode()
+        name = f"{block_ids[0]:012d}-{hashlib.sha256(members).hexdigest()[:16]}.parquet"
         path = f"{run_folder(run)}/{kind}/{name}"
         target = self._folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}.partial")
-        pq.write_table(rows, partial, compression="zstd")
+        names = rows.column_names
+        pq.write_table(
+            rows,
+            partial,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=[name for name in names if name in _REPEATING],
+            write_statistics=[name for name in names if name in _SOUGHT],
+        )
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(target)

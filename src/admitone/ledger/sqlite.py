@@ -7,7 +7,6 @@ the ownership row, the run's row, the store's pointer.
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -100,7 +99,7 @@ class SqliteLedger(SqliteReader):
         """Decide every delivery of a block and reserve what is new, in one transaction."""
         deliveries = Deliveries.of(claim.facts)
         packed_facts = pack(claim.facts)
-        runs = Counter(claim.facts["run"].to_pylist())
+        runs = _runs_of(claim.facts)
         offsets = claim.facts["offset"]
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         with self._database.transaction() as db:
@@ -291,7 +290,12 @@ def _at_mark(db: sqlite3.Connection, source: Source, expected: Mark) -> None:
         )
 
 
-def _join_runs(db: sqlite3.Connection, runs: Counter[str]) -> set[str]:
+def _runs_of(facts: pa.Table) -> dict[str, int]:
+    counts = facts["run"].combine_chunks().value_counts()
+    return dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True))
+
+
+def _join_runs(db: sqlite3.Connection, runs: dict[str, int]) -> set[str]:
     """Count the block for its runs; return those that are closed."""
     db.executemany(
         "INSERT INTO run (run_id, blocks) VALUES (?, 1) ON CONFLICT DO UPDATE SET blocks = blocks + 1",

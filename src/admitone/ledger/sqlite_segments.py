@@ -44,7 +44,7 @@ class Segments:
         open_segment = self._advance(newest_event_time)
         self._db.execute(
             "CREATE TEMP TABLE IF NOT EXISTS candidate"
-            " (key BLOB PRIMARY KEY, ordinal INTEGER, payload_hash BLOB, event_time INTEGER) WITHOUT ROWID"
+            " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
         )
         self._db.execute("DELETE FROM temp.candidate")
         self._db.executemany("INSERT INTO temp.candidate VALUES (?, ?, ?, ?)", rows)
@@ -68,13 +68,17 @@ class Segments:
             if decides(ordinal, holder):
                 holders[ordinal] = holder
             else:
-                taken_over.append((block_id, ordinal, rules, ordinal))
-        self._db.executemany(
-            f'UPDATE "{open_segment}" AS k SET block_id = ?, ordinal = ?, rules = ?,'  # noqa: S608
-            " payload_hash = c.payload_hash, event_time = c.event_time"
-            " FROM temp.candidate c WHERE c.ordinal = ? AND k.key = c.key",
-            taken_over,
-        )
+                taken_over.append(ordinal)
+        if taken_over:
+            of_ordinal = {row[1]: row for row in rows}
+            self._db.executemany(
+                f'UPDATE "{open_segment}" SET payload_hash = ?, rules = {rules:d},'  # noqa: S608
+                f" event_time = ?, block_id = {block_id:d}, ordinal = ? WHERE key = ?",
+                [
+                    (digest, event_time, ordinal, key)
+                    for key, ordinal, digest, event_time in map(of_ordinal.__getitem__, taken_over)
+                ],
+            )
         self._db.execute(
             f'INSERT INTO "{open_segment}" SELECT key, payload_hash, {rules:d}, event_time,'  # noqa: S608
             f" {block_id:d}, ordinal FROM temp.candidate WHERE true ON CONFLICT DO NOTHING"

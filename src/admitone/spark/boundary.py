@@ -7,6 +7,7 @@ Each source partition is one task, in offset order, without a shuffle; the work 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +67,7 @@ def admit_batch(
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = open_boundary(settings)
     evidence = open_evidence(settings, boundary.ledger, boundary.transport)
+    writing = _Background()
 
     def admit(batch: DataFrame, _batch_id: int) -> None:
         present = boundary.transport.topic(topic.name)
@@ -76,10 +78,27 @@ def admit_batch(
             )
         boundary.recover(topic, generation)
         batch.mapInArrow(admit_partition(settings, topic, generation), _SUMMARY).collect()
+        writing.next(write_evidence)
+
+    def write_evidence() -> None:
         evidence.write_pending(wall_clock())
         boundary.ledger.expire_journal(wall_clock() - settings.evidence.journal_retention)
 
     return admit
+
+
+class _Background:
+    """One task at a time beside the batches; its error ends the batch that asks for the next."""
+
+    def __init__(self) -> None:
+        self._worker = ThreadPoolExecutor(1)
+        self._running: Future[None] | None = None
+
+    def next(self, task: Callable[[], None]) -> None:
+        """Wait for the task before, then start this one."""
+        if self._running is not None:
+            self._running.result()
+        self._running = self._worker.submit(task)
 
 
 def admit_partition(
