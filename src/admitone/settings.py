@@ -62,7 +62,7 @@ class TransportSettings(Section):
     path: str = "data/log"
     raw_topic: str = "raw"
     raw_partitions: int = Field(default=4, ge=1, le=1_000)
-    max_per_trigger: int = Field(default=200_000, ge=1)
+    max_per_trigger: int = Field(default=400_000, ge=1)
 
 
 class LedgerSettings(Section):

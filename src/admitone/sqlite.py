@@ -90,8 +90,10 @@ class Database:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA cache_size=-65536")
-        # Blocks bring megabytes with each commit: copying them back every 4 MB is copying all the time.
-        connection.execute("PRAGMA wal_autocheckpoint=16384")
+        connection.execute("PRAGMA mmap_size=4294967296")
+        # A block's random keys touch most pages of a table: copying them back every 4 MB is copying all
+        # the time. With 256 MB a page is copied once for several blocks (16.6 to 12.5 us a key at 2 M keys).
+        connection.execute("PRAGMA wal_autocheckpoint=65536")
         if self._migrated_in != os.getpid():
             self._migrate(connection)
             self._migrated_in = os.getpid()

@@ -57,6 +57,9 @@ _ROWS_PER_BATCH: Final = 500
 _REPORTED_VALUES: Final = 4
 """How many times `max_values` new values a task reports of one attribute."""
 
+HEADERS_READ: Final = ("stream-time", "event-time")
+"""The headers of an admitted record that counting needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class CountingPlan:
@@ -133,7 +136,7 @@ class _Task:
     def add(self, batch: pa.RecordBatch) -> None:
         """Count one batch."""
         fresh, seen = above_marks(batch, self._plan.marks, NOTHING_READ)
-        streams, events = header_numbers(batch.column("headers"), ("stream-time", "event-time"))
+        streams, events = header_numbers(batch.column("headers"), HEADERS_READ)
         readable = fresh & (streams != MISSING) & (events >= BEGINNING) & (events < END)
         readable[readable] = self._count(batch, readable, streams, events)
         for stretch, highest, re_read in seen:

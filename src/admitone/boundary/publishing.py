@@ -62,7 +62,11 @@ def _records(source: Source, block: ReadBlock, chosen: np.ndarray, admitted_at: 
 def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
     """Return the 20-byte stream metadata of each source offset."""
     keys = np.empty(len(offsets), dtype=_KEY_LAYOUT)
-    keys["producer"], keys["partition"], keys["offset"] = source.producer_id, source.partition, offsets
+    keys["producer"], keys["partition"], keys["offset"] = (
+        source.producer_id,
+        source.partition,
+        offsets,
+    )
     fixed = pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(KEY_BYTES), len(offsets), [None, pa.py_buffer(keys.tobytes())]
     )

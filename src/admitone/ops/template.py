@@ -18,7 +18,7 @@ kind = "folder"
 path = "data/log"
 raw_topic = "raw"
 raw_partitions = 4
-max_per_trigger = 200000     # deliveries in one Spark batch, over all partitions
+max_per_trigger = 400000     # deliveries in one Spark batch, over all partitions
 
 [ledger]
 url = "sqlite:data/ledger.db"

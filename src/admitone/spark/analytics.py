@@ -25,14 +25,13 @@ from admitone.core.errors import IntegrityError
 from admitone.faults import crash_point
 from admitone.settings import Settings
 from admitone.spark.checkpoints import fresh_checkpoint
-from admitone.spark.source import log_stream
+from admitone.spark.source import packed_log_stream, unpacked
 from admitone.transport.open import open_transport
 
 QUERY = "analytics"
 TopicIds = Callable[[], dict[str, str]]
 """Returns the id of each admitted topic's present incarnation, by name."""
 
-_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _PARTIALS = "kind STRING, name STRING, minute BIGINT, payload BINARY"
 _DELTAS = "kind STRING, name STRING, minute BIGINT, sketch BINARY, summary BINARY, meta BINARY"
 
@@ -49,7 +48,7 @@ def analytics_query(
         return {name: transport.topic(name).topic_id for name in names}
 
     store = open_sketch_store(settings)
-    stream = log_stream(
+    stream = packed_log_stream(
         spark,
         settings,
         topics=names,
@@ -106,12 +105,11 @@ def count_into(
         )
 
         def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return count_batches(plan, batches)
+            return count_batches(plan, unpacked(batches))
 
         built = partial(build_deltas, parameters.sketch, counted_at)
         table = (  # 2
-            batch.select(*_COLUMNS)
-            .mapInArrow(counted, _PARTIALS)
+            batch.mapInArrow(counted, _PARTIALS)
             .repartition(settings.spark.shuffle_partitions, "minute", "name")
             .mapInArrow(built, _DELTAS)
             .toArrow()

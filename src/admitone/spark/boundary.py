@@ -19,7 +19,7 @@ from admitone.core.errors import IntegrityError
 from admitone.evidence.open import open_evidence
 from admitone.settings import Settings
 from admitone.spark.checkpoints import fresh_checkpoint
-from admitone.spark.source import log_stream
+from admitone.spark.source import packed_log_stream, unpacked
 from admitone.transport.port import Topic
 
 QUERY = "boundary"
@@ -35,7 +35,7 @@ def boundary_query(
     topic = create_topics(settings, boundary.transport)
     generation = boundary.start(topic)
     boundary.ledger.expire_segments(settings.dedup.retention)
-    stream = log_stream(
+    stream = packed_log_stream(
         spark,
         settings,
         topics=[topic.name],
@@ -109,7 +109,7 @@ def admit_partition(
     def admit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         boundary = open_boundary(settings)
         owned: OwnedPartition | None = None
-        for records in _gathered(batches, settings.pipeline.max_block):
+        for records in _gathered(unpacked(batches), settings.pipeline.max_block):
             if owned is None:
                 owned = boundary.own(topic, records["partition"][0].as_py(), generation)
             for block in owned.admit(records):

@@ -31,6 +31,8 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.buffer.size": str(1 << 20),
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.adaptive.enabled": "false",
