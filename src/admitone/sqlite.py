@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
 
 _BUSY_SECONDS = 60.0
+_LOOK_EVERY_S = 0.002
 
 
 class Database:
@@ -32,13 +34,7 @@ class Database:
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """Hold the write lock; commit at the end unless it was rolled back, roll back on any error."""
         connection = self._connection()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError as error:
-            raise ServiceUnreachable(
-                f"Waited {_BUSY_SECONDS:.0f} s for {self.path.name}: {error}.",
-                "look for a suspended or stuck admitone process that holds it, and end it",
-            ) from error
+        self._begin(connection)
         try:
             yield connection
             if connection.in_transaction:
@@ -47,6 +43,25 @@ class Database:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Wait for the write lock, looking often: SQLite's own waiting sleeps up to 100 ms at a time."""
+        deadline = time.monotonic() + _BUSY_SECONDS
+        connection.execute("PRAGMA busy_timeout=0")
+        try:
+            while True:
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    return
+                except sqlite3.OperationalError as error:
+                    if "locked" not in str(error) or time.monotonic() > deadline:
+                        raise ServiceUnreachable(
+                            f"Waited for {self.path.name}: {error}.",
+                            "look for a suspended or stuck admitone process that holds it, and end it",
+                        ) from error
+                time.sleep(_LOOK_EVERY_S)
+        finally:
+            connection.execute(f"PRAGMA busy_timeout={int(_BUSY_SECONDS * 1000)}")
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
