@@ -72,11 +72,10 @@ class Pipeline:
         for partition in range(self.topic.partitions) if partitions is None else partitions:
             if self.transport.ends(self.topic)[partition]:
                 list(self.own(partition, generation).admit(self.records(partition)))
-        open_evidence(self.settings, self.ledger, self.transport).write_pending(1)
+        open_evidence(self.settings, self.ledger).write_pending(1)
 
     def decisions(self, **wanted: Any) -> list[dict[str, Any]]:
-        topics = tuple(entry.topic for entry in self.settings.topics)
-        return list(decisions(self.ledger, Filter(**wanted), topics, self.transport.offset_kind))
+        return list(decisions(self.ledger, Filter(**wanted)))
 
     def verdicts(self, event_id: str) -> list[tuple[str, str | None]]:
         return [(row["verdict"], row["reason"]) for row in self.decisions(event_id=event_id)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -222,6 +223,31 @@ def test_a_topic_recreated_between_reading_and_settling_is_noticed(tmp_path: Pat
         list(owned.admit(records))
 
 
+def test_a_changed_topic_map_does_not_change_what_was_decided_before(tmp_path: Path) -> None:
+    entries = [
+        '[[topics]]\nfamily = "views"\ntopic = "v"\nevent_types = ["page_view"]\n',
+        '[[topics]]\nfamily = "orders"\ntopic = "o"\nevent_types = ["purchase"]\npartitions = 2\n',
+    ]
+    file = tmp_path / "admitone.toml"
+    file.write_text("".join(entries))
+    before = Pipeline(tmp_path)
+    before.ingest(event("e1"), event("e2"))
+    before.run()
+    file.write_text("".join(reversed(entries)))
+    after = Pipeline(tmp_path)
+    after.ingest(event("e3"))
+    after.run()
+
+    assert {row["bus"]["topic"] for row in after.decisions()} == {"v"}
+    (found,) = after.decisions(bus=("v", *_place(after.decisions(event_id="e1")[0])))
+    assert found["event_id"] == "e1"
+    assert after.problems() == []
+
+
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    return row["bus"]["partition"], row["bus"]["offset"]
+
+
 def test_records_out_of_offset_order_are_refused(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, transport={"raw_partitions": 1})
     pipeline.ingest(event("e1"), event("e2"))
@@ -263,7 +289,7 @@ def test_evidence_is_written_again_with_the_same_rows(tmp_path: Path) -> None:
     for file in before:
         (folder / file.path).unlink()
     assert pipeline.problems() != []
-    writer = open_evidence(pipeline.settings, pipeline.ledger, pipeline.transport)
+    writer = open_evidence(pipeline.settings, pipeline.ledger)
     writer.write([block.block_id for block in pipeline.ledger.blocks()], 2)
 
     assert pipeline.ledger.evidence_files() == before
@@ -275,7 +301,7 @@ def test_evidence_written_twice_in_other_groups_is_recorded_once(tmp_path: Path)
     pipeline = Pipeline(tmp_path, pipeline={"max_block": 1}, transport={"raw_partitions": 1})
     pipeline.ingest(event("e1"), event("e2"), event("e3"))
     pipeline.run()
-    writer = open_evidence(pipeline.settings, pipeline.ledger, pipeline.transport)
+    writer = open_evidence(pipeline.settings, pipeline.ledger)
 
     assert not writer.write([1, 2], 2)
     assert pipeline.problems() == []

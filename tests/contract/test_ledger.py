@@ -90,7 +90,7 @@ def claim(
             after=ledger.mark(source) if after is None else after,
             facts=table,
             journal=b"journal",
-            destinations=(Destination("t", "t-1", (0,)),),
+            destinations=(Destination("t", "t-1", "folder", (0,)),),
             retention_ms=RETENTION,
             rules=1,
             claimed_at=NOW,

@@ -97,7 +97,7 @@ def attempt(home: Path, max_block: int, fault: str | None) -> None:
             for batch in boundary.transport.read(topic, partition, 0, end):
                 for _ in owned.admit(pa.Table.from_batches([batch])):
                     pass
-        open_evidence(settings, boundary.ledger, boundary.transport).write_pending(wall_clock())
+        open_evidence(settings, boundary.ledger).write_pending(wall_clock())
     except Fenced:
         os._exit(FENCED)
     except MarkMoved:
@@ -168,8 +168,7 @@ def verify(home: Path, truth: Truth) -> list[str]:
     settings = settings_for(home)
     boundary = open_boundary(settings)
     ledger, transport = boundary.ledger, boundary.transport
-    topics = tuple(entry.topic for entry in settings.topics)
-    rows = list(decisions(ledger, Filter(), topics, transport.offset_kind))
+    rows = list(decisions(ledger, Filter()))
     problems = [
         *truth.check_decisions(rows),
         *truth.check_books(books(ledger)),

@@ -202,7 +202,7 @@ class OwnedPartition:
                     after=self._mark,
                     facts=block.facts,
                     journal=pack(block.records),
-                    destinations=self._destinations(block),
+                    destinations=self._destinations(),
                     retention_ms=self._boundary.options.rules.retention_ms,
                     rules=RULES_VERSION,
                     claimed_at=self._boundary.clock(),
@@ -248,14 +248,17 @@ class OwnedPartition:
         crash_point("boundary.settled")
         return Admitted(claimed.block.block_id, claimed.block.deliveries, len(ordinals))
 
-    def _destinations(self, block: ReadBlock) -> tuple[Destination, ...]:
-        numbers = np.unique(block.facts["route"].drop_null().to_numpy())
+    def _destinations(self) -> tuple[Destination, ...]:
         topics = [
-            self._transport.topic(self._boundary.options.rules.routes[number].topic)
-            for number in numbers.tolist()
+            self._transport.topic(route.topic) for route in self._boundary.options.rules.routes
         ]
         return tuple(
-            Destination(topic.name, topic.topic_id, tuple(self._transport.ends(topic)))
+            Destination(
+                topic.name,
+                topic.topic_id,
+                self._transport.offset_kind,
+                tuple(self._transport.ends(topic)),
+            )
             for topic in topics
         )
 

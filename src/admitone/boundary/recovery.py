@@ -32,10 +32,10 @@ def resolve(block: Block, epoch: int, ledger: Ledger, transport: Transport, now:
 def _outcome(block: Block, ledger: Ledger, transport: Transport, now: int) -> Outcome:
     facts, verdicts, _ = ledger.columns(block.block_id)
     ordinals = admitted_ordinals(verdicts)
+    used = np.unique(facts["route"].fill_null(-1).to_numpy()[ordinals])
+    destinations = tuple(block.destinations[number] for number in used.tolist())
     try:
-        found = look(
-            transport, block.source, block.first_offset, block.last_offset, block.destinations
-        )
+        found = look(transport, block.source, block.first_offset, block.last_offset, destinations)
     except NotFound:
         found = None
     if found is None:

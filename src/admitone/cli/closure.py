@@ -61,7 +61,7 @@ def print_gate(gate: Gate) -> None:
         )
     console.print(shown)
     if gate.blockers:
-        blockers = table("blocker", "#count", "what shows it")
+        blockers = table("#", "blocker", "what shows it")
         for blocker in gate.blockers:
-            blockers.add_row(blocker.what, number(blocker.count), blocker.command)
+            blockers.add_row(number(blocker.count), blocker.what, blocker.command)
         console.print(blockers)

@@ -51,7 +51,7 @@ def demo(
         killed = story.run_and_kill(settings, _decided(report))
     console.print(
         f"    SIGKILL to {killed.processes} processes: {number(killed.decided)} deliveries decided,"
-        f" {number(killed.in_flight)} of a block published but not settled"
+        f" {number(killed.in_flight)} in blocks that were claimed or published, not settled"
     )
     gone = story.delete_checkpoints(settings)
     console.print(f"[bold]3/5[/] Spark's checkpoints deleted ({gone} files)")
@@ -107,6 +107,8 @@ def _step(step: str, what: str) -> Iterator[Callable[[int, int], None]]:
     ) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+        if progress.tasks[0].total is None:
+            progress.update(task, completed=1, total=1)
 
 
 def _decided(report: Callable[[int, int], None]) -> Callable[[Lag], None]:

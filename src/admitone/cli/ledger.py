@@ -137,11 +137,8 @@ def decided(settings: Settings, wanted: Filter) -> Iterator[dict[str, Any]]:
     """Yield the wanted decisions."""
     from admitone.ledger.decisions import decisions as read_decisions
     from admitone.ledger.open import open_ledger
-    from admitone.transport.open import open_transport
 
-    topics = tuple(entry.topic for entry in settings.topics)
-    kind = open_transport(settings).offset_kind
-    return read_decisions(open_ledger(settings), wanted, topics, kind)
+    return read_decisions(open_ledger(settings), wanted)
 
 
 def print_decisions(rows: list[dict[str, Any]]) -> None:

@@ -55,7 +55,7 @@ def close_run(
     if not gate.green:
         raise RunIsRed(
             f"Run {run_id!r} has {len(gate.blockers)} kinds of blockers: "
-            + "; ".join(blocker.what for blocker in gate.blockers),
+            + "; ".join(f"{blocker.count} {blocker.what}" for blocker in gate.blockers),
             "resolve each, then close again",
         )
     artifact = _artifact(gate, ledger, settings)
@@ -86,7 +86,7 @@ def _identities(run_id: str, ledger: LedgerReader) -> tuple[Check, set[str]]:
             Blocker(
                 "identity",
                 wrong,
-                f"{wrong} admissions have another identity than their fields give",
+                "admissions have another identity than their fields give",
                 f"admitone decisions --run {run_id} --verdict ADMITTED",
             )
         )
@@ -101,7 +101,7 @@ def _contradictions(run_id: str, ledger: LedgerReader) -> Check:
             Blocker(
                 "contradiction",
                 open_ones,
-                f"{open_ones} open contradictions",
+                "open contradictions",
                 f"admitone quarantine list --run {run_id} --reason PAYLOAD_MISMATCH",
             )
         )
@@ -140,7 +140,7 @@ def _evidence(run_id: str, ledger: LedgerReader, settings: Settings, blocks: lis
         count = sum(block.runs[run_id] for block in blocks if block.state is state)
         if count:
             blockers.append(
-                Blocker(str(state).lower(), count, f"{count} deliveries {what}", "admitone status")
+                Blocker(str(state).lower(), count, f"deliveries {what}", "admitone status")
             )
     pending = set(ledger.pending_evidence()) & {block.block_id for block in blocks}
     if pending:
@@ -148,7 +148,7 @@ def _evidence(run_id: str, ledger: LedgerReader, settings: Settings, blocks: lis
             Blocker(
                 "pending evidence",
                 len(pending),
-                f"{len(pending)} blocks whose evidence is not written yet",
+                "blocks whose evidence is not written yet",
                 "admitone run boundary --until-idle",
             )
         )
@@ -157,7 +157,7 @@ def _evidence(run_id: str, ledger: LedgerReader, settings: Settings, blocks: lis
             Blocker(
                 "quarantined",
                 count,
-                f"{count} deliveries in quarantine: {reason}",
+                f"quarantined, {reason}",
                 f"admitone quarantine list --run {run_id} --reason {reason}",
             )
         )
@@ -167,7 +167,7 @@ def _evidence(run_id: str, ledger: LedgerReader, settings: Settings, blocks: lis
             Blocker(
                 "missing receipts",
                 missing,
-                f"{missing} admissions without a receipt",
+                "admissions without a receipt",
                 "admitone status",
             )
         )

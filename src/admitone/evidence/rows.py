@@ -92,10 +92,9 @@ class BlockEvidence:
         self,
         block: Block,
         columns: tuple[pa.Table, pa.Table, pa.Table | None],
-        routes: tuple[str, ...],
-        offset_kind: str,
     ) -> None:
         facts, verdicts, bus = columns
+        route = facts["route"].combine_chunks()
         self._block = block
         self._verdict = verdicts["verdict"].to_numpy()
         runs = facts["run"].combine_chunks()
@@ -113,12 +112,12 @@ class BlockEvidence:
                 "source_producer": self._constant(block.source.producer_id, pa.int64()),
                 "source_partition": self._constant(block.source.partition, pa.int32()),
                 "source_offset": facts["offset"],
-                "bus_topic": pa.array(routes).take(facts["route"].combine_chunks()),
+                "bus_topic": pa.array([d.topic for d in block.destinations]).take(route),
                 "bus_partition": facts["partition"],
                 "bus_offset": self._constant(None, pa.int64())
                 if bus is None
                 else bus["bus_offset"],
-                "offset_kind": self._constant(offset_kind, pa.string()),
+                "offset_kind": pa.array([d.offset_kind for d in block.destinations]).take(route),
                 "event_time": facts["event_time"],
                 "stream_time": facts["stream_time"],
                 "append_time": facts["append_time"],

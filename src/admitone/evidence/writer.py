@@ -40,14 +40,10 @@ class EvidenceWriter:
         self,
         ledger: Ledger,
         folder: Path,
-        routes: tuple[str, ...],
-        offset_kind: str,
         archive: bool = True,
     ) -> None:
         self._ledger = ledger
         self._folder = folder
-        self._routes = routes
-        self._offset_kind = offset_kind
         self._archive = archive
 
     def write_pending(self, now: int) -> int:
@@ -81,9 +77,7 @@ class EvidenceWriter:
             self._ledger, {number: block.source for number, block in blocks.items()}
         )
         for block_id in block_ids:
-            evidence = BlockEvidence(
-                blocks[block_id], self._ledger.columns(block_id), self._routes, self._offset_kind
-            )
+            evidence = BlockEvidence(blocks[block_id], self._ledger.columns(block_id))
             journal = self._ledger.journal(block_id)
             deliveries = unpack(journal) if journal is not None else None
             for run in evidence.runs:

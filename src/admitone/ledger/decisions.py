@@ -86,6 +86,8 @@ class Filter:
         if self.source is not None:
             narrow(facts["offset"], self.source[2])
         if self.bus is not None:
+            topic = [place.topic for place in block.destinations].index(self.bus[0])
+            narrow(facts["route"], topic)
             narrow(facts["partition"], self.bus[1])
             narrow(
                 bus["bus_offset"] if bus is not None else pa.nulls(len(wanted), pa.int64()),
@@ -94,15 +96,13 @@ class Filter:
         return np.flatnonzero(wanted)
 
 
-def decisions(
-    ledger: LedgerReader, wanted: Filter, topics: tuple[str, ...], kind: str
-) -> Iterator[Row]:
-    """Yield the wanted decisions in the order they were made; `topics` is the route table."""
+def decisions(ledger: LedgerReader, wanted: Filter) -> Iterator[Row]:
+    """Yield the wanted decisions in the order they were made."""
     positions = Positions(ledger)
     for block, facts, verdicts, bus in ledger.decided(wanted.skips):
         rows = wanted.matches(block, facts, verdicts, bus)
         if len(rows):
-            yield from _rows(block, facts, verdicts, bus, rows, positions, topics, kind)
+            yield from _rows(block, facts, verdicts, bus, rows, positions)
 
 
 def _rows(
@@ -112,8 +112,6 @@ def _rows(
     bus: pa.Table | None,
     rows: np.ndarray,
     positions: Positions,
-    topics: tuple[str, ...],
-    kind: str,
 ) -> Iterator[Row]:
     chosen = pa.array(rows)
     offsets = bus["bus_offset"].take(chosen).to_pylist() if bus is not None else [None] * len(rows)
@@ -139,10 +137,10 @@ def _rows(
             "bus": None
             if bus_offset is None
             else {
-                "topic": topics[fact["route"]],
+                "topic": block.destinations[fact["route"]].topic,
                 "partition": fact["partition"],
                 "offset": bus_offset,
-                "offset_kind": kind,
+                "offset_kind": block.destinations[fact["route"]].offset_kind,
                 "published_at": published_at,
             },
             "identity": fact["identity"].hex() if fact["identity"] else None,

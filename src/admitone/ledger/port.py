@@ -43,10 +43,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A topic a block may publish to, as it was when the block was claimed."""
+    """A topic of the topic map, as it was when a block was claimed; the facts' `route` counts them."""
 
     topic: str
     topic_id: str
+    offset_kind: str
     ends: tuple[int, ...]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import astuple
 
 import numpy as np
 import orjson
@@ -114,7 +115,7 @@ class SqliteLedger(SqliteReader):
                 (
                     *claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
                     claim.rules, claim.claimed_at,
-                    orjson.dumps([(d.topic, d.topic_id, d.ends) for d in claim.destinations]).decode(),
+                    orjson.dumps([astuple(place) for place in claim.destinations]).decode(),
                     orjson.dumps(runs).decode(),
                 ),
             ).fetchone()  # fmt: skip

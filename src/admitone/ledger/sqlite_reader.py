@@ -175,8 +175,8 @@ def _block(row: tuple) -> Block:  # type: ignore[type-arg]
         decided_at=decided_at,
         published_at=published_at,
         destinations=tuple(
-            Destination(topic, topic_id, tuple(ends))
-            for topic, topic_id, ends in orjson.loads(destinations)
+            Destination(topic, topic_id, kind, tuple(ends))
+            for topic, topic_id, kind, ends in orjson.loads(destinations)
         ),
         refused=tuple(orjson.loads(refused)),
         runs=orjson.loads(runs),

@@ -28,7 +28,7 @@ def check_log(ledger: LedgerReader, transport: Transport, settings: Settings) ->
             row["identity"],
             StreamMetadata(**row["source"]),
         )
-        for row in decisions(ledger, Filter(), topics, transport.offset_kind)
+        for row in decisions(ledger, Filter())
         if row["bus"] is not None
     }
     problems = []

@@ -121,8 +121,7 @@ def resume(settings: Settings, report: Callable[[Lag], None]) -> Lag:
 def check(settings: Settings, truth: Truth) -> tuple[dict[str, int], list[str]]:
     """Compare everything with the generator's truth; return what was compared, and what differs."""
     ledger, transport = open_ledger(settings), open_transport(settings)
-    topics = tuple(entry.topic for entry in settings.topics)
-    rows = list(decisions(ledger, Filter(), topics, transport.offset_kind))
+    rows = list(decisions(ledger, Filter()))
     problems = [
         *truth.check_decisions(rows),
         *truth.check_books(books(ledger)),

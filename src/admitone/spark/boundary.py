@@ -66,7 +66,7 @@ def admit_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = open_boundary(settings)
-    evidence = open_evidence(settings, boundary.ledger, boundary.transport)
+    evidence = open_evidence(settings, boundary.ledger)
     writing = _Background()
 
     def admit(batch: DataFrame, _batch_id: int) -> None:
