@@ -63,6 +63,21 @@ def test_a_second_run_finds_nothing_to_do(large: tuple[Pipeline, Truth]) -> None
     assert "Traceback" not in done.stderr
 
 
+def test_records_removed_before_they_were_read_are_not_passed_over(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
+    pipeline.ingest(event("e1"))
+    pipeline.run()
+    pipeline.ingest(*(event(f"lost{number}") for number in range(20)))
+    for partition, end in enumerate(pipeline.transport.ends(pipeline.topic)):
+        pipeline.transport.truncate(pipeline.topic, partition, end)  # type: ignore[attr-defined]
+    pipeline.ingest(event("e2"))
+    done = run_pipeline(tmp_path, "boundary")
+
+    assert done.returncode == 7
+    assert "were removed before they were read" in " ".join(done.stderr.split())
+    assert pipeline.verdicts("e2") == []
+
+
 def test_a_recreated_raw_topic_is_read_from_its_beginning_through_spark(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
     pipeline.ingest(event("e1"), event("e2"))

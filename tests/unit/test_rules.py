@@ -27,6 +27,7 @@ from admitone.core.decisions import (
 from admitone.core.durations import format_duration, parse_duration_ms
 from admitone.core.errors import ConfigurationError
 from admitone.core.segments import interval_of, is_droppable, oldest_live, segment_name, segment_of
+from admitone.ops.reference import decisions_page
 from admitone.ops.template import TEMPLATE
 from admitone.settings import load_settings
 
@@ -165,3 +166,8 @@ def test_the_environment_wins_over_the_file(
     monkeypatch.setenv("ADMITONE_PIPELINE__RUN_ID", "environment")
     settings = load_settings(tmp_path)
     assert (settings.pipeline.run_id, settings.pipeline.max_block) == ("environment", 5)
+
+
+def test_the_reference_page_is_made_from_the_tables() -> None:
+    page = Path(__file__).parents[2] / "docs" / "reference" / "decisions.md"
+    assert page.read_text() == decisions_page()

@@ -132,7 +132,7 @@ def check(settings: Settings, truth: Truth) -> tuple[dict[str, int], list[str]]:
     compared = bounds = 0
     for name in sorted(truth.lists):
         dimension, _, where = name.partition("|")
-        for size in ("hour", "day", "week", "month", "global"):
+        for size in ("hour", "day", "week", "month", "global", *([] if where else ["minute"])):
             for window in truth.windows(name, size):
                 try:
                     answer = answers.top(dimension, window, where or None)

@@ -67,7 +67,7 @@ def admit_batch(
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = open_boundary(settings)
     evidence = open_evidence(settings, boundary.ledger)
-    writing = _Background()
+    beside = _Background()
 
     def admit(batch: DataFrame, _batch_id: int) -> None:
         present = boundary.transport.topic(topic.name)
@@ -78,11 +78,12 @@ def admit_batch(
             )
         boundary.recover(topic, generation)
         batch.mapInArrow(admit_partition(settings, topic, generation), _SUMMARY).collect()
-        writing.next(write_evidence)
+        beside.next(write_evidence_and_expire)
 
-    def write_evidence() -> None:
+    def write_evidence_and_expire() -> None:
         evidence.write_pending(wall_clock())
         boundary.ledger.expire_journal(wall_clock() - settings.evidence.journal_retention)
+        boundary.ledger.expire_segments(settings.dedup.retention)
 
     return admit
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
+from admitone.core.errors import IntegrityError
 from admitone.settings import Settings
 from admitone.transport.folder import FolderLog
 from admitone.transport.open import open_transport
@@ -86,7 +87,7 @@ def _stream(
     for topic in found:
         wanted = starts.get(topic.name, {})
         begin[topic.topic_id] = {
-            str(number): wanted.get(number, earliest)
+            str(number): _first_wanted(topic, number, wanted.get(number, earliest), earliest)
             for number, earliest in enumerate(transport.starts(topic))
         }
     transport.close()
@@ -99,6 +100,16 @@ def _stream(
         .option("packed", str(packed))
         .load()
     )
+
+
+def _first_wanted(topic: Topic, partition: int, wanted: int, earliest: int) -> int:
+    if wanted < earliest:
+        raise IntegrityError(
+            f"Partition {partition} of {topic.name!r} is needed from offset {wanted}, but begins at {earliest}:"
+            f" {earliest - wanted} records were removed before they were read.",
+            "restore them, or start a pipeline under another name to go on without them",
+        )
+    return wanted
 
 
 class FolderLogSource(DataSource):  # type: ignore[misc]
