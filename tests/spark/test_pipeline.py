@@ -90,3 +90,25 @@ def test_a_recreated_raw_topic_is_read_from_its_beginning_through_spark(tmp_path
     assert fresh.verdicts("e1") == [("ADMITTED", None), ("DUPLICATE", None)]
     assert fresh.verdicts("e3") == [("ADMITTED", None)]
     assert fresh.problems() == []
+
+
+def test_a_pipeline_that_was_superseded_says_so_and_loses_nothing(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
+    pipeline.ingest(event("e1"))
+    first = subprocess.Popen(
+        [sys.executable, "-m", "admitone", "run", "--home", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not pipeline.decisions():
+        time.sleep(0.2)
+    assert run_pipeline(tmp_path).returncode == 0
+    pipeline.ingest(event("e2"))
+    _, said = first.communicate(timeout=120)
+
+    assert first.returncode == 1
+    assert "took over" in said or "is running now" in said
+    assert "Traceback" not in said
+    assert run_pipeline(tmp_path).returncode == 0
+    assert pipeline.verdicts("e2") == [("ADMITTED", None)]
+    assert pipeline.problems() == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import orjson
 
 from admitone.core import errors
-from admitone.core.errors import AdmitoneError
+from admitone.core.errors import AdmitoneError, Fenced
 from admitone.ops.lag import Lag, LagMeter
 from admitone.settings import Settings
 
@@ -53,7 +53,7 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
             while True:
                 for query in queries:
                     if not query.isActive:
-                        raise explained(query.exception())
+                        raise _superseded(settings) or explained(query.exception())
                 lag = meter.measure()
                 report(lag)
                 if plan.until_idle and lag.idle(boundary=plan.boundary, analytics=plan.analytics):
@@ -73,9 +73,8 @@ def explained(error: BaseException | None) -> Exception:
     if found:
         code, problem, remedy = found[-1].groups()
         return _BY_CODE[code](problem, remedy or "")
-    return AdmitoneError(
-        f"A query ended unexpectedly: {text.strip().splitlines()[-1] if text else 'no reason'}"
-    )
+    first_line = text.strip().splitlines()[0] if text.strip() else "no reason was given"
+    return AdmitoneError(f"A query ended unexpectedly: {first_line[:300]}", "see data/spark.log")
 
 
 def running(settings: Settings) -> dict[str, object] | None:
@@ -87,6 +86,20 @@ def running(settings: Settings) -> dict[str, object] | None:
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
     return note if psutil.pid_exists(note["pid"]) else None
+
+
+def _superseded(settings: Settings) -> Fenced | None:
+    """Return an error when another process announced itself here; it removes our checkpoints, too."""
+    try:
+        note = orjson.loads(_note(settings).read_bytes())
+    except (FileNotFoundError, orjson.JSONDecodeError):
+        note = {}
+    if note.get("pid") == os.getpid():
+        return None
+    return Fenced(
+        "Another admitone process took over this home folder.",
+        "let it run, or start this one again",
+    )
 
 
 @contextlib.contextmanager
@@ -102,7 +115,8 @@ def _announced(settings: Settings, plan: Plan) -> Iterator[None]:
     try:
         yield
     finally:
-        note.unlink(missing_ok=True)
+        if _superseded(settings) is None:
+            note.unlink(missing_ok=True)
 
 
 def _note(settings: Settings) -> Path:
