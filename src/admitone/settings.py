@@ -23,6 +23,7 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from admitone.core.durations import parse_duration_ms
@@ -280,18 +281,25 @@ def load_settings(home: Path | str = ".", **overrides: Any) -> Settings:
     if file.exists():
         try:
             values = tomllib.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigurationError(
+                f"Cannot read {file}: {error.strerror}.", "mend its permissions"
+            ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigurationError(
                 f"{file} is not valid TOML: {error}.", "mend that line"
             ) from error
-    values["home"] = home
     for section, changes in overrides.items():
         table = values.setdefault(section, {})
         table.update(changes)
     try:
-        return Settings(**values)
+        return Settings(**values).model_copy(update={"home": home})
     except ValidationError as error:
         raise ConfigurationError(_explain(error), f"mend {file} or the environment") from error
+    except SettingsError as error:
+        raise ConfigurationError(
+            f"{error}.", "a section's values have names of their own: ADMITONE_LEDGER__URL"
+        ) from error
 
 
 def _explain(error: ValidationError) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from admitone.core.errors import ConfigurationError, ServiceUnreachable
+from admitone.core.errors import ConfigurationError, IntegrityError, ServiceUnreachable
 
 _BUSY_SECONDS = 60.0
 _LOOK_EVERY_S = 0.002
@@ -97,11 +97,14 @@ class Database:
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             connection.execute("PRAGMA journal_mode=WAL")
-        except (OSError, sqlite3.OperationalError) as error:
-            raise ServiceUnreachable(
-                f"Cannot open {self.path.name}: {error}.",
-                "check that its folder exists and is writable",
-            ) from error
+        except sqlite3.DatabaseError as error:
+            if not isinstance(error, sqlite3.OperationalError):
+                raise IntegrityError(
+                    f"{self.path.name} is damaged: {error}.", "restore it from a backup"
+                ) from error
+            raise self._cannot_open(error) from error
+        except OSError as error:
+            raise self._cannot_open(error) from error
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA cache_size=-65536")
@@ -113,6 +116,12 @@ class Database:
             self._migrate(connection)
             self._migrated_in = os.getpid()
         return connection
+
+    def _cannot_open(self, error: Exception) -> ServiceUnreachable:
+        return ServiceUnreachable(
+            f"Cannot open {self.path.name}: {error}.",
+            "check that its folder exists and is writable",
+        )
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         known = len(self._migrations)

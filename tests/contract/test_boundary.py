@@ -223,6 +223,89 @@ def test_a_topic_recreated_between_reading_and_settling_is_noticed(tmp_path: Pat
         list(owned.admit(records))
 
 
+def test_a_ledger_that_is_older_than_the_log_is_refused(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.ingest(event("e1"))
+    pipeline.run()
+    pipeline.ledger.close()
+    for file in (tmp_path / "data").glob("ledger.db*"):
+        file.unlink()
+    with pytest.raises(IntegrityError, match="older than the log"):
+        Pipeline(tmp_path).run()
+
+
+def test_what_a_recreated_topic_left_in_flight_is_resolved(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 1})
+    pipeline.ingest(event("e1"))
+    owned = pipeline.own(0, pipeline.boundary.start(pipeline.topic))
+    records = pipeline.records(0)
+    pipeline.transport.delete_topic("raw")
+    fresh = Pipeline(tmp_path, transport={"raw_partitions": 1})
+    with pytest.raises(IntegrityError, match="was recreated"):
+        list(owned.admit(records))
+    fresh.ingest(event("e1"))
+    fresh.run()
+
+    assert [block.state for block in fresh.ledger.blocks()] == [BlockState.SETTLED] * 2
+    assert fresh.verdicts("e1") == [("ADMITTED", None), ("DUPLICATE", None)]
+    assert fresh.problems() == []
+
+
+def test_a_very_long_run_id_has_its_evidence_too(tmp_path: Path) -> None:
+    runs = ["ж" * 400, "ж" * 401, "a/../b", ".", "%"]
+    pipeline = Pipeline(tmp_path)
+    pipeline.ingest(*(event("e1", runId=run) for run in runs))
+    pipeline.run()
+
+    assert {file.run_id for file in pipeline.ledger.evidence_files()} == set(runs)
+    assert pipeline.problems() == []
+
+
+def test_evidence_that_does_not_fit_into_one_file_goes_into_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("admitone.evidence.writer._BYTES_AT_ONCE", 1_000)
+    pipeline = Pipeline(tmp_path, pipeline={"max_block": 2}, transport={"raw_partitions": 1})
+    pipeline.ingest(*(event(f"e{number}") for number in range(12)))
+    pipeline.run()
+
+    assert len(pipeline.ledger.evidence_files()) > 4
+    assert pipeline.problems() == []
+
+
+def test_an_archive_that_is_missing_for_part_of_a_run_keeps_it_red(tmp_path: Path) -> None:
+    without = Pipeline(tmp_path, evidence={"archive": False})
+    without.ingest(event("e1"))
+    without.run()
+    again = Pipeline(tmp_path)
+    gate = gate_of("default", again.ledger, again.transport, again.settings)
+
+    assert [blocker.what for blocker in gate.blockers] == ["decisions without archive"]
+
+
+def test_records_that_were_removed_are_not_passed_over(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 1})
+    for number in range(3):
+        pipeline.ingest(event(f"e{number}"))
+    pipeline.transport.truncate(pipeline.topic, 0, 2)  # type: ignore[attr-defined]
+    assert pipeline.records(0).num_rows == 1
+    with pytest.raises(IntegrityError, match="no records at offset 0"):
+        list(pipeline.transport.read(pipeline.topic, 0, 0, 3))
+
+
+def test_malformed_deliveries_after_the_closing_do_not_disturb_it(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.ingest(event("e1"))
+    pipeline.run()
+    stores = pipeline.ledger, pipeline.transport, pipeline.settings
+    close_run("default", *stores)
+    pipeline.ingest(b"{nope")
+    pipeline.run()
+
+    assert {row["reason"] for row in pipeline.decisions(verdict="QUARANTINED")} == {"RUN_CLOSED"}
+    assert gate_of("default", *stores).green
+
+
 def test_a_changed_topic_map_does_not_change_what_was_decided_before(tmp_path: Path) -> None:
     entries = [
         '[[topics]]\nfamily = "views"\ntopic = "v"\nevent_types = ["page_view"]\n',

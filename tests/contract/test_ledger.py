@@ -81,7 +81,12 @@ def facts(
 
 
 def claim(
-    ledger: Ledger, source: Source, epoch: int, table: pa.Table, after: Mark | None = None
+    ledger: Ledger,
+    source: Source,
+    epoch: int,
+    table: pa.Table,
+    after: Mark | None = None,
+    retention: int = RETENTION,
 ) -> Claimed | Blocked:
     return ledger.claim(
         Claim(
@@ -91,7 +96,7 @@ def claim(
             facts=table,
             journal=b"journal",
             destinations=(Destination("t", "t-1", "folder", (0,)),),
-            retention_ms=RETENTION,
+            retention_ms=retention,
             rules=1,
             claimed_at=NOW,
         )
@@ -265,6 +270,81 @@ def test_segments_expire_whole_and_only_when_no_source_needs_them(ledger: Ledger
     assert len(ledger.find(identity_of("r", "c", "b"))) == 1
 
 
+def test_what_was_forgotten_is_too_old_for_a_source_that_has_read_nothing(ledger: Ledger) -> None:
+    one = ledger.take_epoch(ONE, None)
+    settle(ledger, one, granted(claim(ledger, ONE, one, facts(("a", "x", NOW)))))
+    settle(
+        ledger, one, granted(claim(ledger, ONE, one, facts(("b", "x", NOW + 200 * DAY), start=1)))
+    )
+    assert ledger.mark(TWO).forgotten_before is None
+    before = ledger.mark(TWO)
+    assert len(ledger.expire_segments(RETENTION)) == 1
+
+    forgotten = ledger.mark(TWO).forgotten_before
+    assert forgotten is not None
+    assert NOW < forgotten <= NOW + 200 * DAY
+    with pytest.raises(MarkMoved):
+        claim(ledger, TWO, ledger.take_epoch(TWO, None), facts(("a", "x", NOW)), after=before)
+
+
+def test_the_longest_retention_ever_used_decides_what_is_forgotten(ledger: Ledger) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x", NOW)))))
+    later = NOW + 60 * DAY
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("b", "x", later), start=1))))
+
+    assert ledger.expire_segments(2 * DAY) == []
+    assert verdicts(granted(claim(ledger, ONE, epoch, facts(("a", "x", later), start=2)))) == [
+        AGAIN
+    ]
+
+
+def test_an_unresolved_identity_is_never_forgotten(ledger: Ledger) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    settle(
+        ledger,
+        epoch,
+        granted(claim(ledger, ONE, epoch, facts(("a", "x", NOW)))),
+        BlockState.AMBIGUOUS,
+    )
+    later = NOW + 300 * DAY
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("b", "x", later), start=1))))
+
+    assert ledger.expire_segments(RETENTION) == []
+    follower = granted(claim(ledger, ONE, epoch, facts(("a", "x", later), start=2)))
+    assert verdicts(follower) == [(Verdict.AMBIGUOUS, Reason.PUBLISH_UNKNOWN)]
+
+
+@pytest.mark.parametrize("days", [1, 25, 50, 200, 400])
+def test_a_changed_retention_finds_what_was_kept_under_the_old_one(
+    ledger: Ledger, days: int
+) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x", NOW)))))
+    for step in range(1, 4):
+        moment = NOW + step * DAY // 4
+        found = claim(
+            ledger, ONE, epoch, facts(("a", "x", moment), (f"n{step}", "x", moment), start=2 * step - 1),
+            retention=days * DAY,
+        )  # fmt: skip
+        settle(ledger, epoch, granted(found))
+        assert verdicts(granted(found)) == [AGAIN, NEW]
+
+
+def test_repeats_of_an_ambiguous_delivery_in_its_own_block_are_ambiguous_too(
+    ledger: Ledger,
+) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    claimed = granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("a", "x"), ("a", "y"))))
+    settle(ledger, epoch, claimed, BlockState.AMBIGUOUS)
+    _, stored, _ = ledger.columns(claimed.block.block_id)
+
+    assert [VERDICT_CODES[code] for code in stored["verdict"].to_pylist()] == [
+        Verdict.AMBIGUOUS
+    ] * 3
+    assert ledger.anomalies() == []
+
+
 def test_an_older_epoch_can_do_nothing(ledger: Ledger) -> None:
     old = ledger.take_epoch(ONE, None)
     claimed = granted(claim(ledger, ONE, old, facts(("a", "x"))))
@@ -331,6 +411,20 @@ def test_a_claim_between_the_check_and_the_closing_stops_the_closing(ledger: Led
     with pytest.raises(RunIsRed):
         ledger.close_run("r", b"artifact", seen)
     assert ledger.runs() == {"r": "OPEN"}
+
+
+def test_a_block_aborted_and_claimed_again_during_the_check_stops_the_closing(
+    ledger: Ledger,
+) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))))
+    again = granted(claim(ledger, ONE, epoch, facts(("b", "x"), start=1)))
+    seen = ledger.run_blocks("r")
+    settle(ledger, epoch, again, BlockState.ABORTED)
+    claim(ledger, ONE, epoch, facts(("b", "x"), start=1))
+    for guess in (seen, ledger.run_blocks("r")):
+        with pytest.raises(RunIsRed):
+            ledger.close_run("r", b"artifact", guess)
 
 
 def test_claims_at_the_same_time_admit_every_identity_once(

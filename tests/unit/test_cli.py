@@ -202,6 +202,7 @@ def test_a_person_gets_tables(cli: Cli, home: str) -> None:
         (["quarantine", "show", "x"], 1, "admitone quarantine list"),
         (["decisions", "--source", "x"], 2, "PARTITION:OFFSET"),
         (["decisions", "--bus", "x"], 2, "TOPIC:PARTITION:OFFSET"),
+        (["decisions", "--bus", "t:0:100000000000000000000"], 2, "TOPIC:PARTITION:OFFSET"),
         (["decisions", "--identity", "zz"], 2, "64 hexadecimal digits"),
         (["decisions", "--since", "yesterday"], 2, "such as 2026"),
         (["decisions", "--verdict", "MAYBE"], 2, "MAYBE"),
@@ -226,6 +227,42 @@ def test_a_bad_configuration_exits_with_three(cli: Cli, tmp_path: Path) -> None:
     done = cli("books", "--home", str(tmp_path))
     assert done.code == 3
     assert "did you mean 'width'" in done.err
+
+
+def test_hostile_names_are_shown_as_they_are(cli: Cli, tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.ingest(
+        event("[/x]", runId="[red]r[/]"), event("[/x]", {"pageId": "y"}, runId="[red]r[/]")
+    )
+    pipeline.run()
+    for command in (
+        ["books"],
+        ["decisions"],
+        ["quarantine", "list"],
+        ["status"],
+        ["receipt", "[/x]"],
+    ):
+        done = cli(*command, "--home", str(tmp_path))
+        assert done.code == 0
+        assert "[red]r[/]" in done.out
+    assert "[red]r[/]" in cli("close", "[red]r[/]", "--home", str(tmp_path)).out
+
+
+def test_a_damaged_store_is_reported(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "ledger.db").write_bytes(b"not a database at all, certainly" * 200)
+    done = cli("books", "--home", str(tmp_path))
+    assert done.code == 7
+    assert "damaged" in done.err
+
+
+def test_the_environment_cannot_move_the_home_folder(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADMITONE_HOME", "/nowhere")
+    assert cli("books", "--json", "--home", str(tmp_path)).code == 0
+    monkeypatch.setenv("ADMITONE_PIPELINE", "foo")
+    assert cli("books", "--home", str(tmp_path)).code == 3
 
 
 def test_an_empty_home_says_what_to_do_next(cli: Cli, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +38,6 @@ from admitone.ledger.port import (
     Claimed,
     Destination,
     Ledger,
-    Mark,
     Outcome,
     Source,
 )
@@ -101,30 +100,31 @@ class Boundary:
             source = self.source(topic, partition)
             self.ledger.register_source(source, self.options.pipeline, topic.name, topic.topic_id)
         generation = self.ledger.take_generation(self.options.pipeline)
-        self.recover(topic, generation)
+        self.recover(generation)
         return generation
 
-    def recover(self, topic: Topic, generation: int) -> None:
-        """Resolve every block of the topic that is in flight."""
-        mine = {self.source(topic, partition): partition for partition in range(topic.partitions)}
-        for source in {block.source for block in self._in_flight()}:
-            if source in mine:
-                self.own(topic, mine[source], generation)
+    def recover(self, generation: int) -> None:
+        """Resolve every block of this pipeline that is in flight, also of a topic that is gone."""
+        in_flight = {block.source for block in self._in_flight()}
+        for info in self.ledger.sources() if in_flight else ():
+            if info.source in in_flight and info.pipeline == self.options.pipeline:
+                self._resolve_all(info.source, generation)
 
     def own(self, topic: Topic, partition: int, generation: int) -> OwnedPartition:
         """Take over a source partition."""
         source = self.source(topic, partition)
+        epoch, producer_epoch = self._resolve_all(source, generation)
+        return OwnedPartition(self, topic, source, epoch, producer_epoch)
+
+    def resolve_foreign(self, source: Source) -> None:
+        """Resolve what another source has in flight, because its owner let the lease run out."""
+        self._resolve_all(source, None)
+
+    def _resolve_all(self, source: Source, generation: int | None) -> tuple[int, int]:
         epoch, producer_epoch = self._take_over(source, generation)
         for block in self._in_flight(source):
             resolve(block, epoch, self.ledger, self.transport, self.clock())
-        return OwnedPartition(self, topic, source, epoch, producer_epoch)
-
-    def resolve_foreign(self, block_id: int) -> None:
-        """Resolve a block of another source whose owner let its lease run out."""
-        for block in self._in_flight():
-            if block.block_id == block_id:
-                epoch, _ = self._take_over(block.source, None)
-                resolve(block, epoch, self.ledger, self.transport, self.clock())
+        return epoch, producer_epoch
 
     def _take_over(self, source: Source, generation: int | None) -> tuple[int, int]:
         epoch = self.ledger.take_epoch(source, generation)
@@ -132,6 +132,13 @@ class Boundary:
         producer_epoch = self.transport.init_producer(self.producer_name(source))
         crash_point("boundary.fenced")
         self.ledger.check_epoch(source, epoch)
+        if producer_epoch > epoch:
+            # The epoch is always taken first, so the log can only be ahead of a ledger that went back.
+            raise IntegrityError(
+                f"The log knows epoch {producer_epoch} of {self.producer_name(source)}, the ledger only"
+                f" {epoch}: the ledger is older than the log.",
+                "restore the newest ledger; admitting with this one would publish events again",
+            )
         crash_point("recovery.fenced")
         return epoch, producer_epoch
 
@@ -179,7 +186,7 @@ class OwnedPartition:
             records = records.slice(again)
         if not records.num_rows:
             return
-        rest = read_block(records, self._mark.stream_time, self._boundary.options.rules)
+        rest = read_block(records, self._mark, self._boundary.options.rules)
         crash_point("boundary.read")
         waited = 0.0
         while rest.facts.num_rows:
@@ -244,7 +251,11 @@ class OwnedPartition:
             self._epoch,
             Outcome(BlockState.SETTLED, bus_offsets, published_at, self._boundary.clock()),
         )
-        self._mark = Mark(claimed.block.last_offset, block.facts["stream_time"][-1].as_py())
+        self._mark = replace(
+            self._mark,
+            offset=claimed.block.last_offset,
+            stream_time=block.facts["stream_time"][-1].as_py(),
+        )
         crash_point("boundary.settled")
         return Admitted(claimed.block.block_id, claimed.block.deliveries, len(ordinals))
 
@@ -280,7 +291,7 @@ class OwnedPartition:
         ]
         lease = self._boundary.options.claim_lease_ms
         if held and self._boundary.clock() - held[0].claimed_at > lease:
-            self._boundary.resolve_foreign(blocked.by_block)
+            self._boundary.resolve_foreign(held[0].source)
             return 0.0
         pause = min(0.01 + waited, _LONGEST_WAIT_S)
         time.sleep(pause)

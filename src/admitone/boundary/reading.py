@@ -16,6 +16,7 @@ from admitone.core.decisions import CODE_OF_REASON
 from admitone.core.envelope import EnvelopeRules, Refusal, read_envelope
 from admitone.core.routing import partition_of
 from admitone.ledger.columns import FACTS_SCHEMA
+from admitone.ledger.port import Mark
 
 _MEANINGFUL_HEADERS = pa.array(["runId", "eventClass"])
 _NO_HEADERS: dict[str, bytes] = {}
@@ -43,10 +44,10 @@ class ReadBlock:
         )
 
 
-def read_block(records: pa.Table, stream_time: int | None, rules: EnvelopeRules) -> ReadBlock:
+def read_block(records: pa.Table, after: Mark, rules: EnvelopeRules) -> ReadBlock:
     """Decode, validate and route every delivery, in offset order."""
     with _no_garbage_collection():
-        return _read_block(records, stream_time, rules)
+        return _read_block(records, after, rules)
 
 
 @contextmanager
@@ -61,14 +62,15 @@ def _no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _read_block(records: pa.Table, stream_time: int | None, rules: EnvelopeRules) -> ReadBlock:
+def _read_block(records: pa.Table, after: Mark, rules: EnvelopeRules) -> ReadBlock:
+    stream_time, forgotten = after.stream_time, after.forgotten_before
     append_times = _milliseconds(records["timestamp"])
     headers = _meaningful_headers(records["headers"])
     rows: list[tuple[Any, ...]] = []
     partition_cache: dict[tuple[int, str], int] = {}
     for row, raw in enumerate(records["value"].to_pylist()):
         found = read_envelope(
-            raw, headers.get(row, _NO_HEADERS), append_times[row], stream_time, rules
+            raw, headers.get(row, _NO_HEADERS), append_times[row], stream_time, rules, forgotten
         )
         if isinstance(found, Refusal):
             reason, run_id, event_class, event_id = found

@@ -51,9 +51,11 @@ def close(
 
 def print_gate(gate: Gate) -> None:
     """Print the checks of a run and what blocks it."""
+    from rich.markup import escape
+
     console = out()
     colour = "green" if gate.green else "red"
-    console.print(f"run {gate.run_id}: [bold {colour}]{colour.upper()}[/]")
+    console.print(f"run {escape(gate.run_id)}: [bold {colour}]{colour.upper()}[/]")
     shown = table("", "criterion", "evidence")
     for check in gate.checks:
         shown.add_row(
@@ -63,5 +65,5 @@ def print_gate(gate: Gate) -> None:
     if gate.blockers:
         blockers = table("#", "blocker", "what shows it")
         for blocker in gate.blockers:
-            blockers.add_row(number(blocker.count), blocker.what, blocker.command)
+            blockers.add_row(number(blocker.count), escape(blocker.what), escape(blocker.command))
         console.print(blockers)

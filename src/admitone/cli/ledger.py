@@ -49,6 +49,8 @@ def books(run: Run = None, home: Home = None, as_json: Json = False) -> None:
 
 def print_books(document: dict[str, Any]) -> None:
     """Print the books for a person."""
+    from rich.markup import escape
+
     if not document["runs"]:
         err().print("nothing is decided yet; next: admitone run --until-idle")
         return
@@ -56,13 +58,13 @@ def print_books(document: dict[str, Any]) -> None:
     for entry in document["runs"]:
         for partition in entry["partitions"]:
             shown.add_row(
-                entry["run_id"],
-                f"{partition['topic']}/{partition['partition']}",
+                escape(entry["run_id"]),
+                escape(f"{partition['topic']}/{partition['partition']}"),
                 *(number(partition[name]) for name in _COUNTERS),
                 "yes" if partition["balanced"] else "[bold red]NO[/]",
             )
         shown.add_row(
-            f"[bold]{entry['run_id']}[/]",
+            f"[bold]{escape(entry['run_id'])}[/]",
             "[bold]all[/]",
             *(f"[bold]{number(entry[name])}[/]" for name in _COUNTERS),
             "[bold green]yes[/]" if entry["balanced"] else "[bold red]NO[/]",
@@ -143,6 +145,8 @@ def decided(settings: Settings, wanted: Filter) -> Iterator[dict[str, Any]]:
 
 def print_decisions(rows: list[dict[str, Any]]) -> None:
     """Print decisions for a person."""
+    from rich.markup import escape
+
     if not rows:
         err().print("no such decision")
         return
@@ -151,9 +155,9 @@ def print_decisions(rows: list[dict[str, Any]]) -> None:
         verdict = f"{row['verdict']} {row['reason']}" if row["reason"] else row["verdict"]
         bus = row["bus"]
         shown.add_row(
-            row["run_id"],
-            row["event_id"] or "-",
-            row["event_class"] or "-",
+            escape(row["run_id"]),
+            escape(row["event_id"] or "-"),
+            escape(row["event_class"] or "-"),
             verdict,
             _position(row["source"]),
             f"{bus['topic']}:{bus['partition']}:{bus['offset']}" if bus else "-",
@@ -204,6 +208,8 @@ def receipt(
 
 
 def _print_ticket(row: dict[str, Any]) -> None:
+    from rich.markup import escape
+
     shown = table("ticket", "")
     bus = row["bus"]
     for name, value in (
@@ -215,12 +221,19 @@ def _print_ticket(row: dict[str, Any]) -> None:
         ("on the log", f"{bus['topic']}:{bus['partition']}:{bus['offset']}" if bus else "-"),
         ("published at", bus["published_at"] if bus else "-"),
     ):
-        shown.add_row(name, value)
+        shown.add_row(name, escape(value))
     out().print(shown)
 
 
 def _position(source: dict[str, int]) -> str:
     return f"{source['partition']}:{source['offset']}"
+
+
+def _position_number(text: str) -> int:
+    found = int(text)
+    if not -(2**63) <= found < 2**63:
+        raise ValueError
+    return found
 
 
 def _identity(text: str | None) -> bytes | None:
@@ -241,7 +254,7 @@ def _source(text: str | None) -> tuple[int | None, int, int] | None:
     if text is None:
         return None
     try:
-        *producer, partition, offset = (int(part) for part in text.split(":"))
+        *producer, partition, offset = (_position_number(part) for part in text.split(":"))
         if len(producer) > 1:
             raise ValueError
     except ValueError:
@@ -257,7 +270,7 @@ def _bus(text: str | None) -> tuple[str, int, int] | None:
         return None
     try:
         topic, partition, offset = text.rsplit(":", 2)
-        return topic, int(partition), int(offset)
+        return topic, _position_number(partition), _position_number(offset)
     except ValueError:
         raise typer.BadParameter(
             f"expected TOPIC:PARTITION:OFFSET, got {text!r}", param_hint="--bus"

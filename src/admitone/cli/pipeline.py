@@ -71,6 +71,8 @@ def ingest(
     from admitone.transport.ingest import ingest_lines
     from admitone.transport.open import open_transport
 
+    if run is not None and not run.isprintable():
+        raise typer.BadParameter("expected printable text", param_hint="--run")
     settings = settings_at(home)
     transport = open_transport(settings)
     topic = create_topics(settings, transport)
@@ -204,7 +206,8 @@ def status(home: Home = None, as_json: Json = False) -> None:
     )
     if runs:
         console.print(
-            "runs:    " + ", ".join(f"{run_id} ({state})" for run_id, state in runs.items())
+            "runs:    " + ", ".join(f"{run_id} ({state})" for run_id, state in runs.items()),
+            markup=False,
         )
     shown = table("query", "topic", "#partition", "#done", "#end", "#lag")
     for query, partitions in (("boundary", lag.raw), ("analytics", lag.admitted)):

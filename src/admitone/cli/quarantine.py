@@ -44,6 +44,8 @@ def list_quarantined(
     as_lines: JsonLines = False,
 ) -> None:
     """List quarantined deliveries."""
+    from rich.markup import escape
+
     from admitone.ledger.decisions import Filter
 
     rows = islice(
@@ -65,9 +67,9 @@ def list_quarantined(
         first = row["first"]
         shown.add_row(
             row["id"],
-            row["run_id"],
-            row["event_id"] or "-",
-            row["event_class"] or "-",
+            escape(row["run_id"]),
+            escape(row["event_id"] or "-"),
+            escape(row["event_class"] or "-"),
             row["reason"],
             f"{row['source']['partition']}:{row['source']['offset']}",
             f"{first['partition']}:{first['offset']}" if first else "-",

@@ -101,6 +101,7 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
     append_time: int,
     stream_time: int | None,
     rules: EnvelopeRules,
+    forgotten_before: int | None = None,
 ) -> Event | Refusal:
     """Return the event a delivery carries, or the refusal it deserves (ADM-1, ADM-11)."""
     fallback_run = (_header_text(headers, "runId") if headers else None) or rules.run_id
@@ -150,6 +151,8 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
     if event_time > append_time + rules.future_tolerance_ms:
         return Refusal(Reason.TOO_FAR_IN_FUTURE, *who)
     if stream_time is not None and event_time < oldest_live(stream_time, rules.retention_ms):
+        return Refusal(Reason.TOO_OLD, *who)
+    if forgotten_before is not None and event_time < forgotten_before:
         return Refusal(Reason.TOO_OLD, *who)
     business_key = rules.routes[route_index].business_key(envelope)
     if business_key is None:

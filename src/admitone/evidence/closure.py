@@ -14,7 +14,7 @@ from admitone.core.closure import Blocker, Check, Criterion, Gate, merkle_root
 from admitone.core.decisions import REASON_CODES, RULES_VERSION, BlockState, Reason
 from admitone.core.errors import AdmitoneError, NotFound, RunIsRed
 from admitone.core.identity import identity_of
-from admitone.evidence.rows import RECEIPTS
+from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS
 from admitone.evidence.writer import read_file
 from admitone.ledger.books import books
 from admitone.ledger.columns import logical_digest
@@ -161,16 +161,8 @@ def _evidence(run_id: str, ledger: LedgerReader, settings: Settings, blocks: lis
                 f"admitone quarantine list --run {run_id} --reason {reason}",
             )
         )
-    missing = _missing_rows(run_id, ledger)
-    if missing and not pending:
-        blockers.append(
-            Blocker(
-                "missing receipts",
-                missing,
-                "admissions without a receipt",
-                "admitone status",
-            )
-        )
+    if not pending:
+        blockers += _missing_rows(run_id, ledger, settings)
     return Check(Criterion.EVIDENCE, "block states, evidence files, quarantine", tuple(blockers))
 
 
@@ -185,11 +177,28 @@ def _quarantined(run_id: str, ledger: LedgerReader) -> Counter[Reason]:
     return found
 
 
-def _missing_rows(run_id: str, ledger: LedgerReader) -> int:
-    (run,) = books(ledger, run_id)["runs"]
-    receipts = sum(file.rows for file in ledger.evidence_files(run_id) if file.kind == RECEIPTS)
-    missing: int = run["admitted"] + run["ambiguous"] - receipts
-    return missing
+def _missing_rows(run_id: str, ledger: LedgerReader, settings: Settings) -> list[Blocker]:
+    """Compare how many rows of each kind there are with how many decisions need one."""
+    found = Counter[str]()
+    for file in ledger.evidence_files(run_id):
+        found[file.kind] += file.rows
+    return [
+        Blocker(
+            "missing evidence", count - found[kind], f"decisions without {kind}", "admitone status"
+        )
+        for run in books(ledger, run_id)["runs"]
+        for kind, count in expected_rows(run, settings.evidence.archive).items()
+        if count != found[kind]
+    ]
+
+
+def expected_rows(run: dict[str, Any], archive: bool) -> dict[str, int]:
+    """Return how many rows of each kind of evidence a run's books call for."""
+    expected: dict[str, int] = {
+        RECEIPTS: run["admitted"] + run["ambiguous"],
+        QUARANTINE: run["quarantined"] + run["ambiguous"],
+    }
+    return {**expected, ARCHIVE: run["admitted"]} if archive else expected
 
 
 def _contract(transport: Transport, settings: Settings, admitted_types: set[str]) -> Check:

@@ -12,5 +12,6 @@ def open_evidence(settings: Settings, ledger: Ledger) -> EvidenceWriter:
     return EvidenceWriter(
         ledger,
         settings.resolve(settings.evidence.path),
+        settings.pipeline.name,
         settings.evidence.archive,
     )

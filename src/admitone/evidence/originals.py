@@ -10,7 +10,10 @@ from admitone.evidence.rows import ARCHIVE, QUARANTINE
 from admitone.ledger.columns import unpack
 from admitone.ledger.port import LedgerReader
 
-_BLOCK_COLUMN = {QUARANTINE: ("block", "ordinal"), ARCHIVE: ("source_partition", "source_offset")}
+_BLOCK_COLUMN = {
+    QUARANTINE: ("block", "ordinal"),
+    ARCHIVE: ("source_producer", "source_partition", "source_offset"),
+}
 
 
 def original(ledger: LedgerReader, folder: Path, block_id: int, ordinal: int) -> bytes | None:
@@ -22,7 +25,7 @@ def original(ledger: LedgerReader, folder: Path, block_id: int, ordinal: int) ->
     facts, _, _ = ledger.columns(block_id)
     run = facts["run"][ordinal].as_py()
     (block,) = [block for block in ledger.blocks() if block.block_id == block_id]
-    position = (block.source.partition, facts["offset"][ordinal].as_py())
+    position = (*block.source, facts["offset"][ordinal].as_py())
     wanted = {QUARANTINE: (block_id, ordinal), ARCHIVE: position}
     for file in ledger.evidence_files(run):
         if file.kind not in wanted:

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from admitone.core.errors import IntegrityError
 from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS, SCHEMAS, BlockEvidence
 from admitone.faults import crash_point
 from admitone.ledger.columns import logical_digest, unpack
@@ -21,6 +22,8 @@ from admitone.ledger.port import EvidenceFile, Ledger
 from admitone.ledger.positions import Positions
 
 _BLOCKS_AT_ONCE = 32
+_BYTES_AT_ONCE = 256 << 20
+_LONGEST_NAME = 160
 _REPEATING = {
     "event_class", "verdict", "reason", "source_producer", "source_partition", "bus_topic",
     "bus_partition", "offset_kind", "published_at", "decided_at", "append_time", "rules", "block",
@@ -29,8 +32,12 @@ _SOUGHT = {"block", "ordinal", "source_partition", "source_offset"}
 
 
 def run_folder(run_id: str) -> str:
-    """Return the prefix of a run, safe for any run id."""
-    return "runs/" + (quote(run_id, safe="").replace(".", "%2E") or "%00")
+    """Return the prefix of a run, safe for any run id; a long one is shortened and told apart by its hash."""
+    quoted = quote(run_id, safe="").replace(".", "%2E")
+    if len(quoted) > _LONGEST_NAME:
+        # Quoting never puts two percent signs together, so this is nobody else's folder.
+        quoted = f"{quoted[: _LONGEST_NAME // 2]}%%{hashlib.sha256(run_id.encode()).hexdigest()}"
+    return f"runs/{quoted}"
 
 
 class EvidenceWriter:
@@ -40,18 +47,38 @@ class EvidenceWriter:
         self,
         ledger: Ledger,
         folder: Path,
+        pipeline: str | None = None,
         archive: bool = True,
     ) -> None:
         self._ledger = ledger
         self._folder = folder
+        self._pipeline = pipeline
         self._archive = archive
 
     def write_pending(self, now: int) -> int:
-        """Write the evidence of every decided block that has none; return how many blocks that were."""
+        """Write the evidence of this pipeline's decided blocks that have none; return how many."""
         written = 0
-        while pending := self._ledger.pending_evidence()[:_BLOCKS_AT_ONCE]:
+        while pending := self._group(self._ledger.pending_evidence(self._pipeline)):
             written += len(pending) if self.write(pending, now) else 0
         return written
+
+    def _group(self, pending: list[int]) -> list[int]:
+        """Return as many blocks as fit into one file."""
+        size = 0
+        for count, block_id in enumerate(pending[:_BLOCKS_AT_ONCE]):
+            size += unpack(self._journal(block_id)).nbytes
+            if count and size > _BYTES_AT_ONCE:
+                return pending[:count]
+        return pending[:_BLOCKS_AT_ONCE]
+
+    def _journal(self, block_id: int) -> bytes:
+        journal = self._ledger.journal(block_id)
+        if journal is None:
+            raise IntegrityError(
+                f"The journal of block {block_id} is gone, and with it the bytes its evidence needs.",
+                "restore the ledger from a backup",
+            )
+        return journal
 
     def write(self, block_ids: list[int], now: int) -> bool:
         """Write the evidence of these blocks and record it, unless other files hold it already."""
@@ -78,12 +105,9 @@ class EvidenceWriter:
         )
         for block_id in block_ids:
             evidence = BlockEvidence(blocks[block_id], self._ledger.columns(block_id))
-            journal = self._ledger.journal(block_id)
-            deliveries = unpack(journal) if journal is not None else None
+            deliveries = unpack(self._journal(block_id))
             for run in evidence.runs:
                 found[run, RECEIPTS].append(evidence.receipts(run))
-                if deliveries is None:
-                    continue
                 found[run, QUARANTINE].append(evidence.quarantine(run, deliveries, positions))
                 if self._archive:
                     found[run, ARCHIVE].append(evidence.archive(run, deliveries))

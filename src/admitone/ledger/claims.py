@@ -137,7 +137,7 @@ def decide(
     first, ordinals = deliveries.first, np.arange(size)
     verdict = np.full(size, _QUARANTINED, dtype=np.uint8)
     reason = deliveries.reason.astype(np.uint8)
-    reason[(reason == 0) & closed] = _CLOSED
+    reason[closed] = _CLOSED
     first_block = np.full(size, _NOBODY, dtype=np.int64)
     first_ordinal = np.full(size, _NOBODY, dtype=np.int32)
 

@@ -35,10 +35,14 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a source is decided: its last decided offset and its stream time there."""
+    """How far a source is decided: its last decided offset and its stream time there.
+
+    Events before `forgotten_before` are too old whatever the stream time: their keys may be gone.
+    """
 
     offset: int = NOTHING_DECIDED
     stream_time: int | None = None
+    forgotten_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +191,8 @@ class LedgerReader(Protocol):
     def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
         """Return the open contradictions."""
 
-    def pending_evidence(self) -> list[int]:
-        """Return the decided blocks whose evidence is not durable yet."""
+    def pending_evidence(self, pipeline: str | None = None) -> list[int]:
+        """Return the decided blocks, of one pipeline or of all, whose evidence is not durable yet."""
 
     def evidence_files(self, run_id: str | None = None) -> list[EvidenceFile]:
         """Return the evidence files that are durable."""

@@ -143,7 +143,7 @@ class SqliteLedger(SqliteReader):
             return
         facts, verdicts, _ = self.columns(block.block_id)
         planned = verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED]
-        verdicts = _with_outcome(verdicts, planned, outcome)
+        verdicts = _with_outcome(block.block_id, verdicts, planned, outcome)
         admitted = verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED]
         bus = _bus_column(admitted, outcome)
         stream_time = facts["stream_time"][-1].as_py()
@@ -213,17 +213,19 @@ class SqliteLedger(SqliteReader):
     def expire_segments(self, retention_ms: int) -> list[str]:
         """Drop segments whose keys have expired for every source; return their names."""
         with self._database.snapshot() as db:
-            (slowest,) = db.execute(
-                "SELECT min(stream_time) FROM source WHERE stream_time IS NOT NULL"
-            ).fetchone()
-            store = Segments(db, ADMISSION_STORE, retention_ms)
-            expired = store.droppable(slowest, retention_ms) if slowest is not None else []
+            (slowest,) = db.execute("SELECT min(stream_time) FROM source").fetchone()
+            wanted = slowest is not None and Segments(db, ADMISSION_STORE).some_expired(slowest)
+        if not wanted:
+            return []
+        with self._database.transaction() as db:
+            store = Segments(db, ADMISSION_STORE)
+            expired = store.give_up(slowest, retention_ms)
         for segment in expired:
             gone = False
             while not gone:
                 with self._database.transaction() as db:
-                    gone = Segments(db, ADMISSION_STORE, retention_ms).delete_some(segment)
-        return expired
+                    gone = Segments(db, ADMISSION_STORE).delete_some(segment)
+        return [store.name(segment) for segment in expired]
 
     def expire_journal(self, evidence_before: int) -> int:
         """Drop journal rows whose evidence was durable before a moment; return how many."""
@@ -239,8 +241,9 @@ class SqliteLedger(SqliteReader):
         with self._database.transaction() as db:
             closed = db.execute(
                 "UPDATE run SET state = 'CLOSED', artifact = ? WHERE run_id = ? AND state = 'OPEN'"
-                " AND blocks = ?",
-                (artifact, run_id, seen_blocks),
+                " AND blocks = ? AND NOT EXISTS (SELECT 1 FROM block, json_each(block.runs) named"
+                " WHERE block.state = 'IN_FLIGHT' AND named.key = ?)",
+                (artifact, run_id, seen_blocks, run_id),
             ).rowcount
         if closed != 1:
             raise RunIsRed(
@@ -257,10 +260,6 @@ class SqliteLedger(SqliteReader):
                 (block.block_id,),
             )
             db.execute("DELETE FROM journal WHERE block_id = ?", (block.block_id,))
-            db.executemany(
-                "UPDATE run SET blocks = blocks - 1 WHERE run_id = ?",
-                [(run,) for run in block.runs],
-            )
 
 
 def _owned(db: sqlite3.Connection, source: Source, epoch: int) -> None:
@@ -275,7 +274,8 @@ def _mark(db: sqlite3.Connection, source: Source) -> Mark:
     row = db.execute(
         "SELECT mark, stream_time FROM source WHERE producer_id = ? AND partition = ?", source
     ).fetchone()
-    return Mark(*row) if row else Mark()
+    forgotten = Segments(db, ADMISSION_STORE).dropped_before()
+    return Mark(row[0], row[1], forgotten) if row else Mark(forgotten_before=forgotten)
 
 
 def _at_mark(db: sqlite3.Connection, source: Source, expected: Mark) -> None:
@@ -327,8 +327,8 @@ def _reserve(
         for ordinal, event_time in zip(ordinals.tolist(), event_times.tolist(), strict=True)
     ]
     rows.sort()
-    store = Segments(db, ADMISSION_STORE, claim.retention_ms)
-    return store.claim(rows, int(event_times.max()), claim.rules, block_id, decides)
+    store = Segments(db, ADMISSION_STORE)
+    return store.claim(rows, claim.retention_ms, claim.rules, block_id, decides)
 
 
 def _change_state(db: sqlite3.Connection, block: Block, outcome: Outcome) -> None:
@@ -341,16 +341,22 @@ def _change_state(db: sqlite3.Connection, block: Block, outcome: Outcome) -> Non
         raise MarkMoved(f"Block {block.block_id} is no longer {block.state}.")
 
 
-def _with_outcome(verdicts: pa.Table, planned: np.ndarray, outcome: Outcome) -> pa.Table:
-    """Turn planned admissions into what became of them."""
+def _with_outcome(
+    block_id: int, verdicts: pa.Table, planned: np.ndarray, outcome: Outcome
+) -> pa.Table:
+    """Turn planned admissions into what became of them, and what refers to them within the block too."""
     verdict = verdicts["verdict"].to_numpy().copy()
     reason = verdicts["reason"].to_numpy().copy()
+    first = verdicts["first_ordinal"].fill_null(-1).to_numpy()
+    within = verdicts["first_block"].fill_null(-1).to_numpy() == block_id
     if outcome.state is BlockState.AMBIGUOUS:
-        verdict[planned] = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
-        reason[planned] = CODE_OF_REASON[Reason.PUBLISH_UNKNOWN]
-    for ordinal in outcome.refused:
-        verdict[ordinal] = CODE_OF_VERDICT[Verdict.QUARANTINED]
-        reason[ordinal] = CODE_OF_REASON[Reason.PUBLISH_FAILED]
+        verdict[planned | within] = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
+        reason[planned | within] = CODE_OF_REASON[Reason.PUBLISH_UNKNOWN]
+    if outcome.refused:
+        refused = np.isin(np.arange(len(verdict)), outcome.refused)
+        refused |= within & np.isin(first, outcome.refused)
+        verdict[refused] = CODE_OF_VERDICT[Verdict.QUARANTINED]
+        reason[refused] = CODE_OF_REASON[Reason.PUBLISH_FAILED]
     return verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(
         1, "reason", pa.array(reason)
     )

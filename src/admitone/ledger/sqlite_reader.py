@@ -109,7 +109,7 @@ class SqliteReader:
     def find(self, identity: bytes) -> list[tuple[int, int]]:
         """Return (block, ordinal) of the rows that hold an identity, newest first."""
         with self._database.snapshot() as db:
-            return Segments(db, ADMISSION_STORE, 1).find(identity[:KEY_BYTES])
+            return Segments(db, ADMISSION_STORE).find(identity[:KEY_BYTES])
 
     def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
         """Return the open contradictions."""
@@ -121,11 +121,14 @@ class SqliteReader:
             ).fetchall()
         return [Anomaly(*row) for row in rows]
 
-    def pending_evidence(self) -> list[int]:
-        """Return the decided blocks whose evidence is not durable yet."""
+    def pending_evidence(self, pipeline: str | None = None) -> list[int]:
+        """Return the decided blocks, of one pipeline or of all, whose evidence is not durable yet."""
         with self._database.snapshot() as db:
             rows = db.execute(
-                f"SELECT block_id FROM block WHERE evidence_at IS NULL AND {_DECIDED} ORDER BY block_id"  # noqa: S608
+                "SELECT block_id FROM block JOIN source USING (producer_id, partition)"  # noqa: S608
+                f" WHERE evidence_at IS NULL AND {_DECIDED} AND (? IS NULL OR pipeline = ?)"
+                " ORDER BY block_id",
+                (pipeline, pipeline),
             ).fetchall()
         return [block_id for (block_id,) in rows]
 

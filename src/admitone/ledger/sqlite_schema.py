@@ -103,15 +103,15 @@ WITHOUT ROWID;
 
 CREATE TABLE store (
     name TEXT PRIMARY KEY,
-    open_segment INTEGER,
-    stream_time INTEGER,
+    retention INTEGER NOT NULL,
+    open_start INTEGER,
     dropped_before INTEGER
 ) WITHOUT ROWID;
 
 CREATE TABLE segment (
     store TEXT NOT NULL,
-    segment INTEGER NOT NULL,
-    interval INTEGER NOT NULL,
-    PRIMARY KEY (store, segment)
+    start INTEGER NOT NULL,
+    length INTEGER NOT NULL,
+    PRIMARY KEY (store, start)
 ) WITHOUT ROWID""",
 )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from admitone.boundary.publishing import HEADER_NAMES
 from admitone.core.replay import StreamMetadata
-from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS
+from admitone.evidence.closure import expected_rows
 from admitone.evidence.writer import read_file
 from admitone.ledger.books import books
 from admitone.ledger.columns import logical_digest
@@ -70,12 +70,7 @@ def check_evidence(ledger: LedgerReader, settings: Settings) -> list[str]:
             problems.append(f"{file.path} holds other rows than were written")
         rows[file.run_id, file.kind] += table.num_rows
     for run in books(ledger)["runs"]:
-        expected = {
-            RECEIPTS: run["admitted"] + run["ambiguous"],
-            QUARANTINE: run["quarantined"] + run["ambiguous"],
-        }
-        if settings.evidence.archive:
-            expected[ARCHIVE] = run["admitted"]
+        expected = expected_rows(run, settings.evidence.archive)
         for kind, count in expected.items():
             found = rows[run["run_id"], kind]
             if found != count:

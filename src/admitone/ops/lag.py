@@ -72,13 +72,19 @@ class LagMeter:
     def measure(self) -> Lag:
         """Return how far behind the queries are now."""
         # Readers before the log: then a record that arrives in between counts as waiting.
-        sources = self._ledger.sources()
+        mine = self._settings.pipeline.name
+        sources = [info for info in self._ledger.sources() if info.pipeline == mine]
+        owned = {info.source for info in sources}
         decided = {(info.topic_id, info.source.partition): info.mark.offset + 1 for info in sources}
         counted = {
             (mark.topic_id, mark.partition): mark.offset + 1 for mark in self._counts.state().marks
         }
-        unsettled = self._ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
-        pending = len(self._ledger.pending_evidence())
+        unsettled = [
+            block
+            for block in self._ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
+            if block.source in owned
+        ]
+        pending = len(self._ledger.pending_evidence(mine))
         return Lag(
             _partitions(self._transport, self._settings.transport.raw_topic, decided),
             tuple(

@@ -54,6 +54,9 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
                 for query in queries:
                     if not query.isActive:
                         raise _superseded(settings) or explained(query.exception())
+                    beside = getattr(query, "beside", None)
+                    if beside is not None and beside.error() is not None:
+                        raise _evidence_failed(beside.error())
                 lag = meter.measure()
                 report(lag)
                 if plan.until_idle and lag.idle(boundary=plan.boundary, analytics=plan.analytics):
@@ -86,6 +89,15 @@ def running(settings: Settings) -> dict[str, object] | None:
     except (FileNotFoundError, orjson.JSONDecodeError):
         return None
     return note if psutil.pid_exists(note["pid"]) else None
+
+
+def _evidence_failed(error: BaseException) -> AdmitoneError:
+    if isinstance(error, AdmitoneError):
+        return error
+    return AdmitoneError(
+        f"Evidence could not be written: {error}.",
+        "mend the cause (a full disk, a folder that is not writable) and run again; nothing is lost",
+    )
 
 
 def _superseded(settings: Settings) -> Fenced | None:

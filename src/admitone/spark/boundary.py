@@ -43,13 +43,16 @@ def boundary_query(
         max_per_trigger=settings.transport.max_per_trigger,
     )
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
-    return (
+    beside = Background()
+    query = (
         stream.writeStream.queryName(QUERY)
-        .foreachBatch(admit_batch(settings, topic, generation))
+        .foreachBatch(admit_batch(settings, topic, generation, beside))
         .option("checkpointLocation", str(checkpoint))
         .trigger(processingTime=trigger)
         .start()
     )
+    query.beside = beside
+    return query
 
 
 def next_offsets(boundary: Boundary, topic: Topic) -> dict[int, int]:
@@ -62,12 +65,11 @@ def next_offsets(boundary: Boundary, topic: Topic) -> dict[int, int]:
 
 
 def admit_batch(
-    settings: Settings, topic: Topic, generation: int
+    settings: Settings, topic: Topic, generation: int, beside: Background
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = open_boundary(settings)
     evidence = open_evidence(settings, boundary.ledger)
-    beside = _Background()
 
     def admit(batch: DataFrame, _batch_id: int) -> None:
         present = boundary.transport.topic(topic.name)
@@ -76,7 +78,7 @@ def admit_batch(
                 f"Topic {topic.name!r} was recreated while the pipeline ran.",
                 "run again: the new topic is read from its beginning",
             )
-        boundary.recover(topic, generation)
+        boundary.recover(generation)
         batch.mapInArrow(admit_partition(settings, topic, generation), _SUMMARY).collect()
         beside.next(write_evidence_and_expire)
 
@@ -88,7 +90,7 @@ def admit_batch(
     return admit
 
 
-class _Background:
+class Background:
     """One task at a time beside the batches; its error ends the batch that asks for the next."""
 
     def __init__(self) -> None:
@@ -100,6 +102,12 @@ class _Background:
         if self._running is not None:
             self._running.result()
         self._running = self._worker.submit(task)
+
+    def error(self) -> BaseException | None:
+        """Return what ended the last task, so that nobody has to wait for a next batch to hear of it."""
+        if self._running is None or not self._running.done():
+            return None
+        return self._running.exception()
 
 
 def admit_partition(

@@ -164,6 +164,8 @@ class FolderLog:
         with self._manifest.transaction() as db:
             held = db.execute("SELECT epoch FROM producer WHERE name = ?", (name,)).fetchone()
             if held is None or held[0] != epoch:
+                for *_, file in pieces:
+                    (self.path / file).unlink(missing_ok=True)
                 raise Fenced(
                     f"Producer {name!r} was fenced: it holds epoch {epoch}, the log {held}."
                 )
@@ -177,11 +179,12 @@ class FolderLog:
         """Yield committed records with start <= offset < end, in offset order."""
         with self._manifest.snapshot() as db:
             files = db.execute(
-                "SELECT base_offset, append_time, name FROM file WHERE topic_id = ? AND partition = ?"
+                "SELECT base_offset, append_time, name, records FROM file WHERE topic_id = ? AND partition = ?"
                 " AND base_offset < ? AND base_offset + records > ? ORDER BY base_offset",
                 (topic.topic_id, partition, end, start),
             ).fetchall()
-        for base, append_time, name in files:
+        self._refuse_gaps(topic, partition, start, end, files)
+        for base, append_time, name, _ in files:
             first = base
             for batch in self._batches(name):
                 yield from _cut(topic.name, partition, first, append_time, batch, start, end)
@@ -190,6 +193,27 @@ class FolderLog:
     def close(self) -> None:
         """Close the manifest in this thread."""
         self._manifest.close()
+
+    def _refuse_gaps(
+        self,
+        topic: Topic,
+        partition: int,
+        start: int,
+        end: int,
+        files: list[tuple[int, int, str, int]],
+    ) -> None:
+        """Raise when a part of what is asked for was removed; passing over it would lose it silently."""
+        reached = start
+        for base, _, _, records in files:
+            if base > reached:
+                break
+            reached = base + records
+        if reached < min(end, self.ends(topic)[partition]):
+            raise IntegrityError(
+                f"Partition {partition} of {topic.name!r} has no records at offset {reached} any more, although"
+                f" {start} to {end} are needed.",
+                "restore the log's files; reading on without them would lose deliveries",
+            )
 
     def _batches(self, name: str) -> Iterator[pa.RecordBatch]:
         try:
