@@ -58,33 +58,38 @@ class EvidenceWriter:
     def write_pending(self, now: int) -> int:
         """Write the evidence of this pipeline's decided blocks that have none; return how many."""
         written = 0
-        while pending := self._group(self._ledger.pending_evidence(self._pipeline)):
-            written += len(pending) if self.write(pending, now) else 0
+        while pending := self._ledger.pending_evidence(self._pipeline):
+            group = self._originals(pending[:_BLOCKS_AT_ONCE], _BYTES_AT_ONCE)
+            written += len(group) if self._write(group, now) else 0
         return written
-
-    def _group(self, pending: list[int]) -> list[int]:
-        """Return as many blocks as fit into one file."""
-        size = 0
-        for count, block_id in enumerate(pending[:_BLOCKS_AT_ONCE]):
-            size += unpack(self._journal(block_id)).nbytes
-            if count and size > _BYTES_AT_ONCE:
-                return pending[:count]
-        return pending[:_BLOCKS_AT_ONCE]
-
-    def _journal(self, block_id: int) -> bytes:
-        journal = self._ledger.journal(block_id)
-        if journal is None:
-            raise IntegrityError(
-                f"The journal of block {block_id} is gone, and with it the bytes its evidence needs.",
-                "restore the ledger from a backup",
-            )
-        return journal
 
     def write(self, block_ids: list[int], now: int) -> bool:
         """Write the evidence of these blocks and record it, unless other files hold it already."""
+        return self._write(self._originals(block_ids), now)
+
+    def _originals(self, block_ids: list[int], limit: int | None = None) -> dict[int, pa.Table]:
+        """Return what was delivered, block by block, up to about as many bytes as the limit."""
+        found: dict[int, pa.Table] = {}
+        size = 0
+        for block_id in block_ids:
+            journal = self._ledger.journal(block_id)
+            if journal is None:
+                raise IntegrityError(
+                    f"The journal of block {block_id} is gone, and with it the bytes its evidence needs.",
+                    "restore the ledger from a backup",
+                )
+            deliveries = unpack(journal)
+            size += deliveries.nbytes
+            if limit is not None and found and size > limit:
+                break
+            found[block_id] = deliveries
+        return found
+
+    def _write(self, originals: dict[int, pa.Table], now: int) -> bool:
+        block_ids = list(originals)
         files = [
             self._write_file(run, kind, block_ids, pa.concat_tables(tables))
-            for (run, kind), tables in sorted(self._tables(block_ids).items())
+            for (run, kind), tables in sorted(self._tables(originals).items())
         ]
         crash_point("evidence.written")
         recorded = self._ledger.record_evidence(block_ids, files, now)
@@ -97,15 +102,14 @@ class EvidenceWriter:
                     (self._folder / file.path).unlink(missing_ok=True)
         return recorded
 
-    def _tables(self, block_ids: list[int]) -> dict[tuple[str, str], list[pa.Table]]:
+    def _tables(self, originals: dict[int, pa.Table]) -> dict[tuple[str, str], list[pa.Table]]:
         found: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
         blocks = {block.block_id: block for block in self._ledger.blocks()}
         positions = Positions(
             self._ledger, {number: block.source for number, block in blocks.items()}
         )
-        for block_id in block_ids:
+        for block_id, deliveries in originals.items():
             evidence = BlockEvidence(blocks[block_id], self._ledger.columns(block_id))
-            deliveries = unpack(self._journal(block_id))
             for run in evidence.runs:
                 found[run, RECEIPTS].append(evidence.receipts(run))
                 found[run, QUARANTINE].append(evidence.quarantine(run, deliveries, positions))
