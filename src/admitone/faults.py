@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 from typing import Final
 
 BOUNDARY_POINTS: Final = (
@@ -57,7 +58,9 @@ class _Armed:
                 # In a session of its own it is not woken by the kernel when its parents die.
                 with contextlib.suppress(PermissionError):
                     os.setsid()
-            os.kill(os.getpid(), self.signal)
+            # To this very thread: sent to the process, another thread may take the signal first while this
+            # one runs on, into the transaction that it was to be stopped before.
+            signal.pthread_kill(threading.get_ident(), self.signal)
 
     def _first_to_mark(self) -> bool:
         if self.marker is None:
