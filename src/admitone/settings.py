@@ -50,7 +50,7 @@ class PipelineSettings(Section):
 
     name: str = "admitone"
     run_id: str = Field(default="default", min_length=1)
-    max_block: int = Field(default=50_000, ge=1, le=1_000_000)
+    max_block: int = Field(default=100_000, ge=1, le=1_000_000)
     max_event_bytes: int = Field(default=900_000, ge=1_000)
     future_tolerance: DurationMs = 3_600_000
     claim_lease: DurationMs = 60_000

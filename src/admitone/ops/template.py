@@ -8,7 +8,7 @@ TEMPLATE = """\
 [pipeline]
 name = "admitone"            # part of every producer id: two pipelines on one log need two names
 run_id = "default"           # the run of deliveries that name none
-max_block = 50000            # deliveries decided in one ledger transaction
+max_block = 100000           # deliveries decided in one ledger transaction
 max_event_bytes = 900000     # longer ones are quarantined, PAYLOAD_TOO_LARGE
 future_tolerance = "1h"      # an event may be this far ahead of its append time
 claim_lease = "60s"          # how long somebody else's unfinished block is waited for
