@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-IDENTITY_BYTES: Final = 32
 KEY_BYTES: Final = 16
 """The unique key is the first half of the identity; the whole stands in the block's columns."""
 

@@ -19,9 +19,9 @@ def segment_of(timestamp_ms: int, interval_ms: int) -> int:
     return timestamp_ms // interval_ms
 
 
-def segment_name(store: str, segment: int, interval_ms: int) -> str:
+def segment_name(store: str, start_ms: int) -> str:
     """Return the name of a segment: its store and the moment it begins."""
-    return f"{store}.{segment * interval_ms}"
+    return f"{store}.{start_ms}"
 
 
 def oldest_live(stream_time_ms: int, retention_ms: int) -> int:
@@ -29,8 +29,6 @@ def oldest_live(stream_time_ms: int, retention_ms: int) -> int:
     return stream_time_ms - retention_ms + 1
 
 
-def is_droppable(
-    segment: int, interval_ms: int, slowest_stream_time_ms: int, retention_ms: int
-) -> bool:
-    """Tell whether every key a segment can hold has expired for the slowest partition too."""
-    return (segment + 1) * interval_ms <= oldest_live(slowest_stream_time_ms, retention_ms)
+def is_droppable(end_ms: int, slowest_stream_time_ms: int, retention_ms: int) -> bool:
+    """Tell whether every key of a segment that ends here has expired for the slowest partition too."""
+    return end_ms <= oldest_live(slowest_stream_time_ms, retention_ms)

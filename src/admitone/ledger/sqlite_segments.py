@@ -14,7 +14,7 @@ from typing import NamedTuple
 import orjson
 
 from admitone.core.decisions import BlockState
-from admitone.core.segments import interval_of, oldest_live, segment_of
+from admitone.core.segments import interval_of, is_droppable, segment_name, segment_of
 from admitone.ledger.claims import Holder
 
 _CHUNK = 10_000
@@ -126,7 +126,7 @@ class Segments:
             " FROM store WHERE name = ? AND open_start IS NOT NULL",
             (self._store,),
         ).fetchone()
-        return row is not None and row[1] <= oldest_live(slowest_stream_time, row[0])
+        return row is not None and is_droppable(row[1], slowest_stream_time, row[0])
 
     def give_up(self, slowest_stream_time: int, retention_ms: int) -> list[Segment]:
         """Choose the closed segments nobody needs, and note that what they held is forgotten.
@@ -139,12 +139,12 @@ class Segments:
         if row is None:
             return []
         open_start, longest = row
-        oldest = oldest_live(slowest_stream_time, max(longest, retention_ms))
+        retention = max(longest, retention_ms)
         chosen = [
             segment
             for segment in self._all()
             if segment.start != open_start
-            and segment.end <= oldest
+            and is_droppable(segment.end, slowest_stream_time, retention)
             and not self._unresolved(segment)
         ]
         if chosen:
@@ -171,7 +171,7 @@ class Segments:
 
     def name(self, segment: Segment) -> str:
         """Return a segment's table: the store and the moment it begins."""
-        return f"{self._store}.{segment.start}"
+        return segment_name(self._store, segment.start)
 
     def _advance(self, newest_event_time: int, retention_ms: int) -> Segment:
         """Open the segment of the store's highest stream time, if it is not open yet, and return it."""
