@@ -13,7 +13,8 @@ from admitone.boundary.admission import Boundary, OwnedPartition
 from admitone.boundary.open import create_topics, open_boundary
 from admitone.evidence.open import open_evidence
 from admitone.ledger.books import books
-from admitone.ledger.decisions import Filter, decisions
+from admitone.ledger.decisions import decisions
+from admitone.ledger.port import Filter
 from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
 from admitone.traffic import Truth

@@ -392,7 +392,7 @@ def test_settling_twice_is_refused(ledger: Ledger) -> None:
 def test_a_closed_run_takes_nothing_and_stays_closed(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
     settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))))
-    ledger.close_run("r", b"artifact", ledger.run_blocks("r"))
+    ledger.close_run("r", b"artifact", ledger.newest_block("r"))
     late = granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("b", "x"), start=1)))
 
     closed = (Verdict.QUARANTINED, Reason.RUN_CLOSED)
@@ -400,13 +400,13 @@ def test_a_closed_run_takes_nothing_and_stays_closed(ledger: Ledger) -> None:
     assert ledger.closure("r") == b"artifact"
     assert ledger.runs() == {"r": "CLOSED"}
     with pytest.raises(RunIsRed):
-        ledger.close_run("r", b"other", ledger.run_blocks("r"))
+        ledger.close_run("r", b"other", ledger.newest_block("r"))
 
 
 def test_a_claim_between_the_check_and_the_closing_stops_the_closing(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
     settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))))
-    seen = ledger.run_blocks("r")
+    seen = ledger.newest_block("r")
     claim(ledger, ONE, epoch, facts(("b", "x"), start=1))
     with pytest.raises(RunIsRed):
         ledger.close_run("r", b"artifact", seen)
@@ -419,10 +419,10 @@ def test_a_block_aborted_and_claimed_again_during_the_check_stops_the_closing(
     epoch = ledger.take_epoch(ONE, None)
     settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))))
     again = granted(claim(ledger, ONE, epoch, facts(("b", "x"), start=1)))
-    seen = ledger.run_blocks("r")
+    seen = ledger.newest_block("r")
     settle(ledger, epoch, again, BlockState.ABORTED)
     claim(ledger, ONE, epoch, facts(("b", "x"), start=1))
-    for guess in (seen, ledger.run_blocks("r")):
+    for guess in (seen, ledger.newest_block("r")):
         with pytest.raises(RunIsRed):
             ledger.close_run("r", b"artifact", guess)
 

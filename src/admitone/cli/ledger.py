@@ -25,7 +25,7 @@ from admitone.core.decisions import Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from admitone.ledger.decisions import Filter
+    from admitone.ledger.port import Filter
     from admitone.settings import Settings
 
 _COUNTERS = (
@@ -108,7 +108,7 @@ def decisions(
     as_lines: JsonLines = False,
 ) -> None:
     """Show what was decided and why."""
-    from admitone.ledger.decisions import Filter
+    from admitone.ledger.port import Filter
 
     settings = settings_at(home)
     wanted = Filter(
@@ -178,7 +178,7 @@ def receipt(
 ) -> None:
     """Show one event's ticket and every delivery that claimed it."""
     from admitone.core.errors import NotFound
-    from admitone.ledger.decisions import Filter
+    from admitone.ledger.port import Filter
 
     settings = settings_at(home)
     rows = list(decided(settings, Filter(run_id=run, event_id=event_id, event_class=event_class)))

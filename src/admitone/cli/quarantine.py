@@ -46,7 +46,7 @@ def list_quarantined(
     """List quarantined deliveries."""
     from rich.markup import escape
 
-    from admitone.ledger.decisions import Filter
+    from admitone.ledger.port import Filter
 
     rows = islice(
         decided(settings_at(home), Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)),
@@ -113,8 +113,8 @@ def _load(
 ) -> tuple[dict[str, Any], bytes | None, dict[str, Any] | None, bytes | None]:
     from admitone.core.errors import NotFound
     from admitone.evidence.originals import original
-    from admitone.ledger.decisions import Filter
     from admitone.ledger.open import open_ledger
+    from admitone.ledger.port import Filter
 
     unknown = NotFound(f"There is no quarantined delivery {record!r}.", "admitone quarantine list")
     block_text, _, ordinal_text = record.partition("-")

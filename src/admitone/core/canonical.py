@@ -30,7 +30,8 @@ MAX_DEPTH: Final = 64
 _EXACT_INTEGERS: Final = (1 << 53) - 1
 _PLAIN_TYPES: Final = frozenset({str, int, bool, type(None)})
 _CAREFUL: Final = -1
-_STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+# A string that never ends is passed over whole: looked at again from each of its quotation marks, it takes hours.
+_STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
 class Refused(Exception):
@@ -39,6 +40,12 @@ class Refused(Exception):
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class _Number(str):
+    """A number as it was spelled, until it is settled."""
+
+    __slots__ = ()
 
 
 def parse_strict(raw: bytes) -> Any:
@@ -90,7 +97,7 @@ def _parse_carefully(raw: bytes) -> Any:
             raw, allow_inf_nan=False, catch_duplicate_keys=True, float_mode="lossless-float"
         )
     except ValueError:
-        raise Refused(_diagnose(raw)) from None
+        value = _parse_or_diagnose(raw)
     return _settle(value, 0)
 
 
@@ -162,26 +169,26 @@ def _is_plain(value: Any) -> bool:
     return bool(1e-3 <= abs(value) < 1e15)
 
 
-def _diagnose(raw: bytes) -> Reason:
-    """Return why the fast parser refused this text; slow, and never reached by good input."""
+def _parse_or_diagnose(raw: bytes) -> Any:
+    """Return the value of a text that the other parsers refused, or raise why; slow, and hardly ever reached.
+
+    What they refuse and this does not is a number with thousands of digits.
+    """
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        return Reason.INVALID_UNICODE
+        raise Refused(Reason.INVALID_UNICODE) from None
     if _depth(raw) > MAX_DEPTH:
-        return Reason.TOO_DEEP
-    duplicates = endless_number = False
+        raise Refused(Reason.TOO_DEEP)
+    duplicates = False
 
-    def number(spelling: str) -> str:
-        nonlocal endless_number
-        endless_number |= len(spelling) > 4_000
-        return spelling
-
-    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any] | list[tuple[str, Any]]:
         nonlocal duplicates
         found = dict(pairs)
-        duplicates |= len(found) != len(pairs)
-        return found
+        if len(found) == len(pairs):
+            return found
+        duplicates = True
+        return pairs
 
     def refuse_constant(name: str) -> Any:
         raise ValueError(name)
@@ -191,18 +198,18 @@ def _diagnose(raw: bytes) -> Reason:
             text,
             object_pairs_hook=members,
             parse_constant=refuse_constant,
-            parse_int=number,
-            parse_float=number,
+            parse_int=_Number,
+            parse_float=_Number,
         )
     except ValueError:
-        return Reason.NOT_JSON
+        raise Refused(Reason.NOT_JSON) from None
     try:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
-        return Reason.INVALID_UNICODE
+        raise Refused(Reason.INVALID_UNICODE) from None
     if duplicates:
-        return Reason.DUPLICATE_KEY
-    return Reason.NUMBER_NOT_REPRESENTABLE if endless_number else Reason.NOT_JSON
+        raise Refused(Reason.DUPLICATE_KEY)
+    return value
 
 
 def _depth(raw: bytes) -> int:

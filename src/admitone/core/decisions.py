@@ -82,6 +82,31 @@ DECIDED_STATES: Final = (BlockState.SETTLED, BlockState.AMBIGUOUS, BlockState.RE
 """Blocks whose deliveries count in the books."""
 
 
+class Action(StrEnum):
+    """What happened to deliveries after they were decided."""
+
+    FOUND = "FOUND"
+    """A block of unknown fate was found on the log."""
+    PUBLISHED_LATE = "PUBLISHED_LATE"
+    """It was proved absent and published under numbers of its own."""
+    RETRACTED = "RETRACTED"
+    """Somebody gave it up: it is never published again."""
+    RELEASED = "RELEASED"
+    """A quarantined delivery was delivered again, through a door of its own."""
+    KEPT_FIRST = "KEPT_FIRST"
+    """Of a contradiction the first admission was confirmed."""
+    DISCARDED = "DISCARDED"
+    """A quarantined delivery was given up."""
+
+
+RESOLVING_ACTIONS: Final[dict[Action, BlockState]] = {
+    Action.FOUND: BlockState.SETTLED,
+    Action.PUBLISHED_LATE: BlockState.SETTLED,
+    Action.RETRACTED: BlockState.RETRACTED,
+}
+DISPOSING_ACTIONS: Final = frozenset({Action.RELEASED, Action.KEPT_FIRST, Action.DISCARDED})
+
+
 class AdmissionState(StrEnum):
     """Where an identity stands (ADM-6)."""
 

@@ -19,8 +19,11 @@ from admitone.core.identity import identity_of
 from admitone.core.routing import Route
 from admitone.core.segments import oldest_live
 
+# Hours and minutes are bounded here: what fromisoformat takes beyond them depends on Python's version.
 _TIMESTAMP = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d(?::?\d\d)?)", re.ASCII
+    r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?"
+    r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)",
+    re.ASCII,
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

@@ -18,7 +18,7 @@ from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS
 from admitone.evidence.writer import read_file
 from admitone.ledger.books import books
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.port import Block, Ledger, LedgerReader
+from admitone.ledger.port import Block, Filter, Ledger, LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
 
@@ -50,7 +50,7 @@ def close_run(
     run_id: str, ledger: Ledger, transport: Transport, settings: Settings
 ) -> dict[str, Any]:
     """Close a green run and return its artifact; refuse a red one with every blocker."""
-    seen = ledger.run_blocks(run_id)
+    seen = ledger.newest_block(run_id)
     gate = gate_of(run_id, ledger, transport, settings)
     if not gate.green:
         raise RunIsRed(
@@ -67,7 +67,7 @@ def _identities(run_id: str, ledger: LedgerReader) -> tuple[Check, set[str]]:
     """Recompute the identity of every admission from its fields."""
     wrong = total = 0
     classes: set[str] = set()
-    for _, facts, _, bus in ledger.decided(lambda block: run_id not in block.runs):
+    for _, facts, _, bus in ledger.decided(Filter(run_id=run_id)):
         if bus is None:
             continue
         admitted = facts.filter(bus["bus_offset"].is_valid())
@@ -168,7 +168,7 @@ def _evidence(run_id: str, ledger: LedgerReader, settings: Settings, blocks: lis
 
 def _quarantined(run_id: str, ledger: LedgerReader) -> Counter[Reason]:
     found: Counter[Reason] = Counter()
-    for _, facts, verdicts, _ in ledger.decided(lambda block: run_id not in block.runs):
+    for _, facts, verdicts, _ in ledger.decided(Filter(run_id=run_id)):
         for run, code in zip(facts["run"].to_pylist(), verdicts["reason"].to_pylist(), strict=True):
             reason = REASON_CODES[code]
             # Deliveries after the closing are refused without disturbing what was closed.

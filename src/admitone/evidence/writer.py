@@ -136,12 +136,13 @@ class EvidenceWriter:
             write_statistics=[name for name in names if name in _SOUGHT],
         )
         with partial.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").digest()
             os.fsync(file.fileno())
         partial.replace(target)
         descriptor = os.open(target.parent, os.O_RDONLY)
         os.fsync(descriptor)
         os.close(descriptor)
-        return EvidenceFile(path, kind, run, rows.num_rows, logical_digest(rows))
+        return EvidenceFile(path, kind, run, rows.num_rows, logical_digest(rows), checksum)
 
 
 def read_file(folder: Path, path: str, kind: str) -> pa.Table:

@@ -16,6 +16,7 @@ from admitone.core.decisions import (
     ADMISSION_OF_BLOCK,
     CODE_OF_REASON,
     CODE_OF_VERDICT,
+    DECIDED_STATES,
     JUDGEMENTS,
     AdmissionState,
     BlockState,
@@ -27,6 +28,7 @@ from admitone.core.decisions import (
 from admitone.core.identity import KEY_BYTES
 from admitone.core.segments import oldest_live
 from admitone.ledger.columns import VERDICTS_SCHEMA, fixed_bytes
+from admitone.ledger.names import filter_of
 from admitone.ledger.port import Blocked
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
@@ -51,7 +53,7 @@ class Holder(NamedTuple):
     @property
     def admission(self) -> AdmissionState:
         """Return the state of the identity: its block's, unless the broker refused this very record."""
-        if self.ordinal in self.refused and self.state is BlockState.SETTLED:
+        if self.ordinal in self.refused and self.state in DECIDED_STATES:
             return AdmissionState.NONE
         return ADMISSION_OF_BLOCK[self.state]
 
@@ -62,6 +64,7 @@ class Deliveries:
 
     keys: list[bytes]
     hashes: list[bytes]
+    """The first sixteen bytes of each payload hash: all that an identity's row keeps of it."""
     event_time: np.ndarray
     stream_time: np.ndarray
     reason: np.ndarray
@@ -86,7 +89,7 @@ class Deliveries:
         for ordinal, digest in zip(
             admissible.tolist(), _bytes_of(facts["payload_hash"], admissible), strict=True
         ):
-            hashes[ordinal] = digest
+            hashes[ordinal] = digest[:KEY_BYTES]
         return cls(
             keys,
             hashes,
@@ -96,6 +99,11 @@ class Deliveries:
             facts["run"].combine_chunks(),
             first,
         )
+
+    def names_filter(self, facts: pa.Table) -> bytes:
+        """Return the filter over the block's event ids and identities."""
+        known = facts["identity"].drop_null().combine_chunks()
+        return filter_of(facts["event_id"].to_pylist(), _pieces(known))
 
     def in_closed_runs(self, closed: set[str]) -> np.ndarray:
         """Return which deliveries belong to a run that no longer takes any."""
@@ -181,8 +189,11 @@ def decide(
 
 
 def _bytes_of(column: pa.ChunkedArray, rows: np.ndarray) -> list[bytes]:
-    taken = column.combine_chunks().take(pa.array(rows))
-    if isinstance(taken, pa.ChunkedArray):
-        taken = pa.concat_arrays(taken.chunks) if taken.num_chunks else pa.array([], taken.type)
-    data, width = bytes(fixed_bytes(taken)), taken.type.byte_width
+    return _pieces(column.combine_chunks().take(pa.array(rows)))
+
+
+def _pieces(values: pa.FixedSizeBinaryArray | pa.ChunkedArray) -> list[bytes]:
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+    data, width = bytes(fixed_bytes(values)), values.type.byte_width
     return [data[start : start + width] for start in range(0, len(data), width)]

@@ -45,6 +45,16 @@ VERDICTS_SCHEMA = pa.schema(
 
 BUS_SCHEMA = pa.schema([("bus_offset", pa.int64())])
 
+CHANGES_SCHEMA = pa.schema(
+    [
+        ("ordinal", pa.int32()),
+        ("verdict", pa.uint8()),
+        ("reason", pa.uint8()),
+        ("bus_offset", pa.int64()),
+    ]
+)
+"""What a resolution says about deliveries of a block that was decided before."""
+
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,93 +15,72 @@ from admitone.core.decisions import (
     CODE_OF_VERDICT,
     REASON_CODES,
     VERDICT_CODES,
-    Reason,
-    Verdict,
 )
 from admitone.core.replay import StreamMetadata
-from admitone.ledger.port import Block, LedgerReader
+from admitone.ledger.port import Block, Filter, LedgerReader
 from admitone.ledger.positions import Positions
 
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which decisions are wanted; None means any."""
-
-    run_id: str | None = None
-    verdict: Verdict | None = None
-    reason: Reason | None = None
-    event_id: str | None = None
-    event_class: str | None = None
-    identity: bytes | None = None
-    source: tuple[int | None, int, int] | None = None
-    bus: tuple[str, int, int] | None = None
-    since: int | None = None
-    until: int | None = None
-
-    def skips(self, block: Block) -> bool:
-        """Tell whether no delivery of a block can be wanted, from its row alone."""
-        if self.run_id is not None and self.run_id not in block.runs:
-            return True
-        decided = block.decided_at or 0
-        if self.since is not None and decided < self.since:
-            return True
-        if self.until is not None and decided > self.until:
-            return True
-        if self.bus is not None and self.bus[0] not in {d.topic for d in block.destinations}:
-            return True
-        if self.source is None:
-            return False
-        producer, partition, offset = self.source
-        return (
-            (producer is not None and producer != block.source.producer_id)
-            or partition != block.source.partition
-            or not block.first_offset <= offset <= block.last_offset
-        )
-
-    def matches(
-        self, block: Block, facts: pa.Table, verdicts: pa.Table, bus: pa.Table | None
-    ) -> np.ndarray:
-        """Return the ordinals of a block that are wanted."""
-        wanted = np.ones(facts.num_rows, dtype=bool)
-
-        def narrow(column: pa.ChunkedArray, value: Any) -> None:
-            nonlocal wanted
-            wanted &= np.asarray(pc.fill_null(pc.equal(column, value), False))
-
-        if self.run_id is not None:
-            narrow(facts["run"].cast(pa.string()), self.run_id)
-        if self.event_class is not None:
-            narrow(facts["class"].cast(pa.string()), self.event_class)
-        if self.verdict is not None:
-            narrow(verdicts["verdict"], CODE_OF_VERDICT[self.verdict])
-        if self.reason is not None:
-            narrow(verdicts["reason"], CODE_OF_REASON[self.reason])
-        if self.event_id is not None:
-            narrow(facts["event_id"], self.event_id)
-        if self.identity is not None:
-            narrow(facts["identity"], pa.scalar(self.identity, pa.binary(32)))
-        if self.source is not None:
-            narrow(facts["offset"], self.source[2])
-        if self.bus is not None:
-            topic = [place.topic for place in block.destinations].index(self.bus[0])
-            narrow(facts["route"], topic)
-            narrow(facts["partition"], self.bus[1])
-            narrow(
-                bus["bus_offset"] if bus is not None else pa.nulls(len(wanted), pa.int64()),
-                self.bus[2],
-            )
-        return np.flatnonzero(wanted)
-
-
 def decisions(ledger: LedgerReader, wanted: Filter) -> Iterator[Row]:
     """Yield the wanted decisions in the order they were made."""
     positions = Positions(ledger)
-    for block, facts, verdicts, bus in ledger.decided(wanted.skips):
-        rows = wanted.matches(block, facts, verdicts, bus)
+    for block, facts, verdicts, bus in ledger.decided(wanted):
+        rows = _matching(wanted, block, facts, verdicts, bus)
         if len(rows):
-            yield from _rows(block, facts, verdicts, bus, rows, positions)
+            yield from _rows(block, facts, verdicts, bus, rows, positions, _later(ledger, block))
+
+
+def _later(ledger: LedgerReader, block: Block) -> dict[int, Row]:
+    """Return what was done last about each delivery of a block that something was done about."""
+    return {
+        ordinal: {
+            "action": str(resolution.action),
+            "at": iso(resolution.at),
+            "author": resolution.author,
+            "reason": resolution.reason,
+        }
+        for resolution in ledger.resolutions([block.block_id])
+        for ordinal in resolution.changes["ordinal"].to_pylist()
+    }
+
+
+def _matching(
+    wanted: Filter, block: Block, facts: pa.Table, verdicts: pa.Table, bus: pa.Table | None
+) -> np.ndarray:
+    """Return the ordinals of a block that are wanted."""
+    chosen = np.ones(facts.num_rows, dtype=bool)
+
+    def narrow(column: pa.ChunkedArray, value: Any) -> None:
+        nonlocal chosen
+        chosen &= np.asarray(pc.fill_null(pc.equal(column, value), False))
+
+    if wanted.run_id is not None:
+        narrow(facts["run"].cast(pa.string()), wanted.run_id)
+    if wanted.event_class is not None:
+        narrow(facts["class"].cast(pa.string()), wanted.event_class)
+    if wanted.verdict is not None:
+        narrow(verdicts["verdict"], CODE_OF_VERDICT[wanted.verdict])
+    if wanted.reason is not None:
+        narrow(verdicts["reason"], CODE_OF_REASON[wanted.reason])
+    if wanted.event_id is not None:
+        narrow(facts["event_id"], wanted.event_id)
+    if wanted.identity is not None:
+        narrow(facts["identity"], pa.scalar(wanted.identity, pa.binary(32)))
+    if wanted.record is not None:
+        chosen &= np.arange(len(chosen)) == wanted.record[1]
+    if wanted.source is not None:
+        narrow(facts["offset"], wanted.source[2])
+    if wanted.bus is not None:
+        topic = [place.topic for place in block.destinations].index(wanted.bus[0])
+        narrow(facts["route"], topic)
+        narrow(facts["partition"], wanted.bus[1])
+        narrow(
+            bus["bus_offset"] if bus is not None else pa.nulls(len(chosen), pa.int64()),
+            wanted.bus[2],
+        )
+    return np.flatnonzero(chosen)
 
 
 def _rows(
@@ -112,6 +90,7 @@ def _rows(
     bus: pa.Table | None,
     rows: np.ndarray,
     positions: Positions,
+    later: dict[int, Row],
 ) -> Iterator[Row]:
     chosen = pa.array(rows)
     offsets = bus["bus_offset"].take(chosen).to_pylist() if bus is not None else [None] * len(rows)
@@ -147,6 +126,7 @@ def _rows(
             "payload_hash": fact["payload_hash"].hex() if fact["payload_hash"] else None,
             "first": first,
             "decided_at": decided_at,
+            "resolution": later.get(ordinal),
             "id": f"{block.block_id}-{ordinal}",
         }
 

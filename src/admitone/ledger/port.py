@@ -13,7 +13,7 @@ What every implementation guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from admitone.core.decisions import BlockState
+from admitone.core.decisions import Action, BlockState, Reason, Verdict
 
 NOTHING_DECIDED = -1
 
@@ -116,6 +116,66 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Late:
+    """The plan to publish a block of unknown fate again, under numbers of its own (EVD-8)."""
+
+    block_id: int
+    source: Source
+    first: int
+    records: int
+    destinations: tuple[Destination, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What became of a block of unknown fate, and who found out."""
+
+    state: BlockState
+    action: Action
+    bus_offsets: np.ndarray | None
+    published_at: int | None
+    at: int
+    author: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What was decided later about deliveries of a decided block; appended, never changed.
+
+    `changes` follows `columns.CHANGES_SCHEMA`: the ordinals, and what holds for them from then on.
+    """
+
+    resolution_id: int
+    block_id: int
+    cause: int | None
+    action: Action
+    at: int
+    published_at: int | None
+    author: str
+    reason: str
+    changes: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which decisions are wanted; None means any."""
+
+    run_id: str | None = None
+    verdict: Verdict | None = None
+    reason: Reason | None = None
+    event_id: str | None = None
+    event_class: str | None = None
+    identity: bytes | None = None
+    source: tuple[int | None, int, int] | None = None
+    bus: tuple[str, int, int] | None = None
+    since: int | None = None
+    until: int | None = None
+    record: tuple[int, int] | None = None
+    """The block and ordinal of one delivery."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """The claim was granted: a verdict for every delivery, ADMITTED meaning *to be published*."""
 
@@ -133,6 +193,7 @@ class SourceInfo:
     topic_id: str
     mark: Mark
     re_read: int
+    door: str = "stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +216,12 @@ class EvidenceFile:
     run_id: str
     rows: int
     digest: bytes
+    """Hash over the logical rows, which a rewritten file must have again."""
+    checksum: bytes
+    """SHA-256 over the file's bytes."""
+
+
+ANYTHING = Filter()
 
 
 class LedgerReader(Protocol):
@@ -175,12 +242,27 @@ class LedgerReader(Protocol):
         """Return block rows in the order they were claimed."""
 
     def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
-        """Return a block's facts, verdicts and bus columns."""
+        """Return a block's facts, verdicts and bus columns, as they were first decided."""
 
     def decided(
-        self, skip: Callable[[Block], bool] | None = None
+        self, wanted: Filter = ANYTHING
     ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
-        """Yield the decided blocks that are not skipped, with their columns, from one snapshot."""
+        """Yield the decided blocks that may hold what is wanted, with their columns as they stand now.
+
+        Blocks are left out by what their rows say: range, times, runs, verdicts, places on the log, names.
+        """
+
+    def resolutions(self, block_ids: Sequence[int] | None = None) -> list[Resolution]:
+        """Return what was decided later, about some blocks or all, oldest first."""
+
+    def late(self, block_id: int) -> Late | None:
+        """Return the plan to publish a block late, where there is one."""
+
+    def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
+        """Return how many of a source's last deliveries, at least as many as asked for, were quarantined.
+
+        The first number is how many there are: whole blocks, newest first.
+        """
 
     def journal(self, block_id: int) -> bytes | None:
         """Return a block's original deliveries, while they are kept."""
@@ -194,11 +276,17 @@ class LedgerReader(Protocol):
     def pending_evidence(self, pipeline: str | None = None) -> list[int]:
         """Return the decided blocks, of one pipeline or of all, whose evidence is not durable yet."""
 
+    def pending_resolutions(self, pipeline: str | None = None) -> list[int]:
+        """Return the resolutions, of one pipeline or of all, whose evidence is not durable yet."""
+
     def evidence_files(self, run_id: str | None = None) -> list[EvidenceFile]:
         """Return the evidence files that are durable."""
 
-    def run_blocks(self, run_id: str) -> int:
-        """Return how many blocks were claimed with deliveries of a run."""
+    def evidence_of(self, path: str) -> tuple[list[int], list[int]]:
+        """Return the blocks, or the resolutions, that a file was made from."""
+
+    def newest_block(self, run_id: str) -> int:
+        """Return the newest block that was claimed with deliveries of a run; 0 if there is none."""
 
     def closure(self, run_id: str) -> bytes | None:
         """Return the closing artifact of a run."""
@@ -207,7 +295,9 @@ class LedgerReader(Protocol):
 class Ledger(LedgerReader, Protocol):
     """The questions, and the writes of the admission protocol."""
 
-    def register_source(self, source: Source, pipeline: str, topic: str, topic_id: str) -> None:
+    def register_source(
+        self, source: Source, pipeline: str, topic: str, topic_id: str, door: str = "stream"
+    ) -> None:
         """Make a source known; again is harmless."""
 
     def take_generation(self, pipeline: str) -> int:
@@ -231,16 +321,48 @@ class Ledger(LedgerReader, Protocol):
     def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
         """Settle, abort or give up a claimed block; marks move unless it is aborted."""
 
+    def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
+        """Note, before the rest is published, which records of a block in flight the broker refuses."""
+
+    def plan_late(
+        self, block: Block, epoch: int, producer_id: int, destinations: Sequence[Destination]
+    ) -> Late:
+        """Give the records of a block of unknown fate new numbers, before they are published late.
+
+        Only after it was proved that nothing is on the log under the numbers of an earlier plan.
+        """
+
+    def resolve(self, block: Block, epoch: int, resolved: Resolved) -> None:
+        """Say what became of a block of unknown fate, and with it of everything that follows it."""
+
+    def dispose(
+        self,
+        block_id: int,
+        ordinals: Sequence[int],
+        action: Action,
+        at: int,
+        author: str,
+        reason: str,
+    ) -> int:
+        """Say what was done about quarantined deliveries; return how many, those already done left out."""
+
     def count_re_reads(self, source: Source, deliveries: int) -> None:
         """Count deliveries that were read again below the mark."""
 
     def record_evidence(
-        self, block_ids: Sequence[int], files: Sequence[EvidenceFile], at: int
+        self,
+        block_ids: Sequence[int],
+        files: Sequence[EvidenceFile],
+        at: int,
+        resolution_ids: Sequence[int] = (),
     ) -> bool:
-        """Say that the evidence of these blocks is durable in these files.
+        """Say that the evidence of these blocks, or of these resolutions, is durable in these files.
 
         False, and nothing is said, when other files hold the evidence of any of them already.
         """
+
+    def replace_evidence(self, file: EvidenceFile) -> None:
+        """Note the new checksum of a file that was written again with the same rows."""
 
     def expire_segments(self, retention_ms: int) -> list[str]:
         """Drop segments whose keys have expired for every source; return their names."""
@@ -248,8 +370,8 @@ class Ledger(LedgerReader, Protocol):
     def expire_journal(self, evidence_before: int) -> int:
         """Drop journal rows whose evidence was durable before a moment; return how many."""
 
-    def close_run(self, run_id: str, artifact: bytes, seen_blocks: int) -> None:
-        """Close a run, unless a block was claimed for it since `seen_blocks` were counted."""
+    def close_run(self, run_id: str, artifact: bytes, newest_block: int) -> None:
+        """Close a run, unless a block was claimed for it after the newest one that was checked."""
 
     def close(self) -> None:
         """Release what is open."""

@@ -1,55 +1,50 @@
 """The ledger in one SQLite file (WAL, synchronous=FULL), safe with several writing processes.
 
 Every writing transaction takes the write lock first, which stands for all the row locks the protocol asks for:
-the ownership row, the run's row, the store's pointer.
+the ownership row, the run's row, the store's pointer, the blocks that are followed.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import orjson
-import pyarrow as pa
 
-from admitone.core.decisions import (
-    CODE_OF_REASON,
-    CODE_OF_VERDICT,
-    BlockState,
-    Meaning,
-    Reason,
-    Verdict,
-)
-from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
+from admitone.core.decisions import BlockState, Meaning
+from admitone.core.errors import Fenced, MarkMoved, NotFound
 from admitone.faults import crash_point
 from admitone.ledger.claims import Deliveries, Holder, candidates, decide, meaning_for
-from admitone.ledger.columns import BUS_SCHEMA, logical_digest, pack
-from admitone.ledger.port import (
-    Block,
-    Blocked,
-    Claim,
-    Claimed,
-    EvidenceFile,
-    Mark,
-    Outcome,
-    Source,
+from admitone.ledger.columns import logical_digest, pack
+from admitone.ledger.outcomes import (
+    First,
+    Summary,
+    bus_ranges,
+    concluded,
+    contradictions,
+    followed,
+    runs_of,
 )
-from admitone.ledger.sqlite_reader import ADMISSION_STORE, SqliteReader
+from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
+from admitone.ledger.sqlite_later import SqliteLater, note_contradictions, note_places, owned
+from admitone.ledger.sqlite_reader import ADMISSION_STORE, columns_of
 from admitone.ledger.sqlite_segments import Segments
 
 
-class SqliteLedger(SqliteReader):
-    """A `Ledger` on a SQLite file."""
+class SqliteLedger(SqliteLater):
+    """A `Ledger` on a SQLite file: ownership, and the transactions of the admission protocol."""
 
-    def register_source(self, source: Source, pipeline: str, topic: str, topic_id: str) -> None:
+    def register_source(
+        self, source: Source, pipeline: str, topic: str, topic_id: str, door: str = "stream"
+    ) -> None:
         """Make a source known; again is harmless."""
         with self._database.transaction() as db:
             db.execute(
-                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id)"
-                " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*source, pipeline, topic, topic_id),
+                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id, door)"
+                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*source, pipeline, topic, topic_id, door),
             )
 
     def take_generation(self, pipeline: str) -> int:
@@ -66,14 +61,12 @@ class SqliteLedger(SqliteReader):
         """Take over a source partition, or raise `Fenced` when the generation is not the current one."""
         with self._database.transaction() as db:
             row = db.execute(
-                "SELECT s.pipeline, g.generation FROM source s JOIN generation g USING (pipeline)"
+                "SELECT s.pipeline, g.generation FROM source s LEFT JOIN generation g USING (pipeline)"
                 " WHERE producer_id = ? AND partition = ?",
                 source,
             ).fetchone()
             if row is None:
-                raise NotFound(
-                    f"Source {tuple(source)} or its pipeline's generation is not registered."
-                )
+                raise NotFound(f"Source {tuple(source)} is not registered.")
             if generation is not None and row[1] != generation:
                 raise Fenced(
                     f"Generation {generation} of pipeline {row[0]!r} ended; {row[1]} is running now.",
@@ -89,7 +82,7 @@ class SqliteLedger(SqliteReader):
     def check_epoch(self, source: Source, epoch: int) -> None:
         """Raise `Fenced` when somebody else took the source over."""
         with self._database.snapshot() as db:
-            _owned(db, source, epoch)
+            owned(db, source, epoch)
 
     def mark(self, source: Source) -> Mark:
         """Return how far the source is decided."""
@@ -100,11 +93,12 @@ class SqliteLedger(SqliteReader):
         """Decide every delivery of a block and reserve what is new, in one transaction."""
         deliveries = Deliveries.of(claim.facts)
         packed_facts = pack(claim.facts)
-        runs = _runs_of(claim.facts)
+        names = deliveries.names_filter(claim.facts)
+        runs = runs_of(claim.facts)
         offsets = claim.facts["offset"]
         first, last = offsets[0].as_py(), offsets[-1].as_py()
         with self._database.transaction() as db:
-            _owned(db, claim.source, claim.epoch)
+            owned(db, claim.source, claim.epoch)
             _at_mark(db, claim.source, claim.after)
             closed = deliveries.in_closed_runs(_join_runs(db, runs))
             (block_id,) = db.execute(
@@ -124,10 +118,9 @@ class SqliteLedger(SqliteReader):
             if isinstance(verdicts, Blocked):
                 db.execute("ROLLBACK")
                 return verdicts
-            db.execute(
-                "UPDATE block SET facts = ?, verdicts = ? WHERE block_id = ?",
-                (packed_facts, pack(verdicts), block_id),
-            )
+            db.execute("INSERT INTO facts VALUES (?, ?)", (block_id, packed_facts))
+            db.execute("INSERT INTO names VALUES (?, ?)", (block_id, names))
+            db.execute("INSERT INTO verdicts VALUES (?, ?, NULL)", (block_id, pack(verdicts)))
             db.execute("INSERT INTO journal VALUES (?, ?)", (block_id, claim.journal))
             crash_point("ledger.claim_written")
         block = Block(
@@ -136,28 +129,48 @@ class SqliteLedger(SqliteReader):
         )  # fmt: skip
         return Claimed(block, verdicts)
 
+    def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
+        """Note, before the rest is published, which records of a block in flight the broker refuses."""
+        refused = tuple(sorted({*block.refused, *ordinals}))
+        with self._database.transaction() as db:
+            owned(db, block.source, epoch)
+            changed = db.execute(
+                "UPDATE block SET refused = ? WHERE block_id = ? AND state = 'IN_FLIGHT'",
+                (orjson.dumps(refused).decode(), block.block_id),
+            ).rowcount
+            if changed != 1:
+                raise MarkMoved(f"Block {block.block_id} is no longer in flight.")
+        return replace(block, refused=refused)
+
     def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
         """Settle, abort or give up a claimed block; marks move unless it is aborted."""
         if outcome.state is BlockState.ABORTED:
             self._abort(block, epoch, outcome)
             return
         facts, verdicts, _ = self.columns(block.block_id)
-        planned = verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED]
-        verdicts = _with_outcome(block.block_id, verdicts, planned, outcome)
-        admitted = verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED]
-        bus = _bus_column(admitted, outcome)
         stream_time = facts["stream_time"][-1].as_py()
         with self._database.transaction() as db:
-            _owned(db, block.source, epoch)
+            owned(db, block.source, epoch)
             _change_state(db, block, outcome)
+            verdicts, bus = concluded(
+                block.block_id, facts, verdicts, outcome,
+                _resolved(db, followed(verdicts, block.block_id)),
+            )  # fmt: skip
+            summary = Summary.of(verdicts)
             db.execute(
-                "UPDATE block SET verdicts = ?, bus = ?, refused = ?, evidence_hash = ?"
-                " WHERE block_id = ?",
+                "UPDATE block SET refused = ?, evidence_hash = ?, verdict_bits = ?, reason_bits = ?,"
+                " quarantined = ?, ambiguous = ? WHERE block_id = ?",
                 (
-                    pack(verdicts), pack(bus), orjson.dumps(outcome.refused).decode(),
-                    logical_digest(facts, verdicts, bus), block.block_id,
+                    orjson.dumps(outcome.refused).decode(), logical_digest(facts, verdicts, bus),
+                    *astuple(summary), block.block_id,
                 ),
             )  # fmt: skip
+            db.execute(
+                "UPDATE verdicts SET verdicts = ?, bus = ? WHERE block_id = ?",
+                (pack(verdicts), pack(bus), block.block_id),
+            )
+            note_places(db, block.block_id, bus_ranges(block, facts, bus))
+            note_contradictions(db, contradictions(block.block_id, facts, verdicts))
             moved = db.execute(
                 "UPDATE source SET mark = ?, stream_time = ? WHERE producer_id = ? AND partition = ?"
                 " AND mark < ?",
@@ -167,11 +180,6 @@ class SqliteLedger(SqliteReader):
                 raise MarkMoved(
                     f"The mark of {tuple(block.source)} has passed block {block.block_id}."
                 )
-            db.executemany(
-                "INSERT INTO anomaly (run_id, identity, payload_hash, block_id, ordinal)"
-                " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                _contradictions(block.block_id, facts, verdicts),
-            )
             crash_point("ledger.outcome_written")
 
     def count_re_reads(self, source: Source, deliveries: int) -> None:
@@ -182,92 +190,12 @@ class SqliteLedger(SqliteReader):
                 (deliveries, *source),
             )
 
-    def record_evidence(
-        self, block_ids: Sequence[int], files: Sequence[EvidenceFile], at: int
-    ) -> bool:
-        """Say that the evidence of these blocks is durable in these files; False if others hold it."""
-        numbers = orjson.dumps(list(block_ids)).decode()
-        with self._database.transaction() as db:
-            (already,) = db.execute(
-                "SELECT count(*) FROM block WHERE evidence_at IS NOT NULL"
-                " AND block_id IN (SELECT value FROM json_each(?))",
-                (numbers,),
-            ).fetchone()
-            if already:
-                listed = dict(db.execute("SELECT path, digest FROM evidence"))
-                return all(listed.get(file.path) == file.digest for file in files)
-            db.executemany(
-                "INSERT INTO evidence VALUES (?, ?, ?, ?, ?)",
-                [(file.path, file.kind, file.run_id, file.rows, file.digest) for file in files],
-            )
-            db.executemany(
-                "INSERT INTO evidence_block VALUES (?, ?)",
-                [(file.path, block_id) for file in files for block_id in block_ids],
-            )
-            db.execute(
-                "UPDATE block SET evidence_at = ? WHERE block_id IN (SELECT value FROM json_each(?))",
-                (at, numbers),
-            )
-        return True
-
-    def expire_segments(self, retention_ms: int) -> list[str]:
-        """Drop segments whose keys have expired for every source; return their names."""
-        with self._database.snapshot() as db:
-            (slowest,) = db.execute("SELECT min(stream_time) FROM source").fetchone()
-            wanted = slowest is not None and Segments(db, ADMISSION_STORE).some_expired(slowest)
-        if not wanted:
-            return []
-        with self._database.transaction() as db:
-            store = Segments(db, ADMISSION_STORE)
-            expired = store.give_up(slowest, retention_ms)
-        for segment in expired:
-            gone = False
-            while not gone:
-                with self._database.transaction() as db:
-                    gone = Segments(db, ADMISSION_STORE).delete_some(segment)
-        return [store.name(segment) for segment in expired]
-
-    def expire_journal(self, evidence_before: int) -> int:
-        """Drop journal rows whose evidence was durable before a moment; return how many."""
-        with self._database.transaction() as db:
-            return db.execute(
-                "DELETE FROM journal WHERE block_id IN (SELECT block_id FROM block"
-                " WHERE evidence_at < ? AND state IN ('SETTLED', 'RETRACTED'))",
-                (evidence_before,),
-            ).rowcount
-
-    def close_run(self, run_id: str, artifact: bytes, seen_blocks: int) -> None:
-        """Close a run, unless a block was claimed for it since `seen_blocks` were counted."""
-        with self._database.transaction() as db:
-            closed = db.execute(
-                "UPDATE run SET state = 'CLOSED', artifact = ? WHERE run_id = ? AND state = 'OPEN'"
-                " AND blocks = ? AND NOT EXISTS (SELECT 1 FROM block, json_each(block.runs) named"
-                " WHERE block.state = 'IN_FLIGHT' AND named.key = ?)",
-                (artifact, run_id, seen_blocks, run_id),
-            ).rowcount
-        if closed != 1:
-            raise RunIsRed(
-                f"Run {run_id!r} took deliveries, or was closed, while it was being checked.",
-                f"admitone close {run_id}",
-            )
-
     def _abort(self, block: Block, epoch: int, outcome: Outcome) -> None:
         with self._database.transaction() as db:
-            _owned(db, block.source, epoch)
+            owned(db, block.source, epoch)
             _change_state(db, block, outcome)
-            db.execute(
-                "UPDATE block SET facts = NULL, verdicts = NULL WHERE block_id = ?",
-                (block.block_id,),
-            )
-            db.execute("DELETE FROM journal WHERE block_id = ?", (block.block_id,))
-
-
-def _owned(db: sqlite3.Connection, source: Source, epoch: int) -> None:
-    row = db.execute(
-        "SELECT epoch FROM source WHERE producer_id = ? AND partition = ?", source
-    ).fetchone()
-    if row is None or row[0] != epoch:
-        raise Fenced(f"Source {tuple(source)} is held under epoch {row and row[0]}, not {epoch}.")
+            for table in ("facts", "names", "verdicts", "journal"):
+                db.execute(f"DELETE FROM {table} WHERE block_id = ?", (block.block_id,))  # noqa: S608
 
 
 def _mark(db: sqlite3.Connection, source: Source) -> Mark:
@@ -291,20 +219,24 @@ def _at_mark(db: sqlite3.Connection, source: Source, expected: Mark) -> None:
         )
 
 
-def _runs_of(facts: pa.Table) -> dict[str, int]:
-    counts = facts["run"].combine_chunks().value_counts()
-    return dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True))
-
-
 def _join_runs(db: sqlite3.Connection, runs: dict[str, int]) -> set[str]:
-    """Count the block for its runs; return those that are closed."""
+    """Make the block's runs known; return those that are closed."""
     db.executemany(
-        "INSERT INTO run (run_id, blocks) VALUES (?, 1) ON CONFLICT DO UPDATE SET blocks = blocks + 1",
-        [(run,) for run in runs],
+        "INSERT INTO run (run_id) VALUES (?) ON CONFLICT DO NOTHING", [(run,) for run in runs]
     )
     return {
         run for (run,) in db.execute("SELECT run_id FROM run WHERE state = 'CLOSED'") if run in runs
     }
+
+
+def _resolved(db: sqlite3.Connection, block_ids: set[int]) -> dict[int, First]:
+    """Return what became of the blocks that are followed, where they are no longer of unknown fate."""
+    found = {}
+    for block_id in sorted(block_ids):
+        (state,) = db.execute("SELECT state FROM block WHERE block_id = ?", (block_id,)).fetchone()
+        if state != BlockState.AMBIGUOUS:
+            found[block_id] = First.of(BlockState(state), columns_of(db, block_id)[0])
+    return found
 
 
 def _reserve(
@@ -328,61 +260,14 @@ def _reserve(
     ]
     rows.sort()
     store = Segments(db, ADMISSION_STORE)
-    return store.claim(rows, claim.retention_ms, claim.rules, block_id, decides)
+    return store.claim(rows, claim.retention_ms, block_id, decides)
 
 
 def _change_state(db: sqlite3.Connection, block: Block, outcome: Outcome) -> None:
     changed = db.execute(
         "UPDATE block SET state = ?, decided_at = ?, published_at = ?"
-        " WHERE block_id = ? AND state = ?",
-        (outcome.state, outcome.decided_at, outcome.published_at, block.block_id, block.state),
+        " WHERE block_id = ? AND state = 'IN_FLIGHT'",
+        (outcome.state, outcome.decided_at, outcome.published_at, block.block_id),
     ).rowcount
     if changed != 1:
         raise MarkMoved(f"Block {block.block_id} is no longer {block.state}.")
-
-
-def _with_outcome(
-    block_id: int, verdicts: pa.Table, planned: np.ndarray, outcome: Outcome
-) -> pa.Table:
-    """Turn planned admissions into what became of them, and what refers to them within the block too."""
-    verdict = verdicts["verdict"].to_numpy().copy()
-    reason = verdicts["reason"].to_numpy().copy()
-    first = verdicts["first_ordinal"].fill_null(-1).to_numpy()
-    within = verdicts["first_block"].fill_null(-1).to_numpy() == block_id
-    if outcome.state is BlockState.AMBIGUOUS:
-        verdict[planned | within] = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
-        reason[planned | within] = CODE_OF_REASON[Reason.PUBLISH_UNKNOWN]
-    if outcome.refused:
-        refused = np.isin(np.arange(len(verdict)), outcome.refused)
-        refused |= within & np.isin(first, outcome.refused)
-        verdict[refused] = CODE_OF_VERDICT[Verdict.QUARANTINED]
-        reason[refused] = CODE_OF_REASON[Reason.PUBLISH_FAILED]
-    return verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(
-        1, "reason", pa.array(reason)
-    )
-
-
-def _bus_column(admitted: np.ndarray, outcome: Outcome) -> pa.Table:
-    offsets = np.full(len(admitted), -1, dtype=np.int64)
-    if outcome.bus_offsets is not None:
-        offsets[admitted] = outcome.bus_offsets
-    return pa.table([pa.array(offsets, mask=offsets < 0)], schema=BUS_SCHEMA)
-
-
-def _contradictions(
-    block_id: int, facts: pa.Table, verdicts: pa.Table
-) -> list[tuple[str, bytes, bytes, int, int]]:
-    mismatched = np.flatnonzero(
-        verdicts["reason"].to_numpy() == CODE_OF_REASON[Reason.PAYLOAD_MISMATCH]
-    )
-    rows = facts.take(pa.array(mismatched))
-    return [
-        (run, identity, digest, block_id, ordinal)
-        for run, identity, digest, ordinal in zip(
-            rows["run"].to_pylist(),
-            rows["identity"].to_pylist(),
-            rows["payload_hash"].to_pylist(),
-            mismatched.tolist(),
-            strict=True,
-        )
-    ]

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 import pyarrow as pa
 
-from admitone.core.decisions import DECIDED_STATES, BlockState
+from admitone.core.decisions import (
+    CODE_OF_REASON,
+    CODE_OF_VERDICT,
+    DECIDED_STATES,
+    Action,
+    BlockState,
+)
 from admitone.core.errors import NotFound
 from admitone.core.identity import KEY_BYTES
 from admitone.ledger.columns import unpack
+from admitone.ledger.names import may_hold, number_of_event, number_of_identity
+from admitone.ledger.outcomes import Columns, as_it_stands
 from admitone.ledger.port import (
+    ANYTHING,
     Anomaly,
     Block,
     Destination,
     EvidenceFile,
+    Filter,
+    Late,
     Mark,
+    Resolution,
     Source,
     SourceInfo,
 )
@@ -50,14 +63,20 @@ class SqliteReader:
         """Return every source this ledger has seen."""
         with self._database.snapshot() as db:
             rows = db.execute(
-                "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read"
+                "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door"
                 " FROM source ORDER BY topic, producer_id, partition"
             ).fetchall()
         return [
             SourceInfo(
-                Source(producer, partition), pipeline, topic, topic_id, Mark(mark, time), again
+                Source(producer, partition),
+                pipeline,
+                topic,
+                topic_id,
+                Mark(mark, time),
+                again,
+                door,
             )
-            for producer, partition, pipeline, topic, topic_id, mark, time, again in rows
+            for producer, partition, pipeline, topic, topic_id, mark, time, again, door in rows
         ]
 
     def runs(self) -> dict[str, str]:
@@ -82,21 +101,64 @@ class SqliteReader:
             rows = db.execute(f"{_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values)
             return [_block(row) for row in rows]
 
-    def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
-        """Return a block's facts, verdicts and bus columns."""
+    def columns(self, block_id: int) -> Columns:
+        """Return a block's facts, verdicts and bus columns, as they were first decided."""
         with self._database.snapshot() as db:
-            return _columns(db, block_id)
+            return columns_of(db, block_id)
 
     def decided(
-        self, skip: Callable[[Block], bool] | None = None
+        self, wanted: Filter = ANYTHING
     ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
-        """Yield the decided blocks that are not skipped, with their columns, from one snapshot."""
+        """Yield the decided blocks that may hold what is wanted, with their columns as they stand now."""
+        where, values = _restriction(wanted)
         with self._database.snapshot() as db:
-            rows = db.execute(f"{_BLOCK} WHERE {_DECIDED} ORDER BY block_id").fetchall()
+            rows = db.execute(
+                f"{_BLOCK} WHERE {' AND '.join([_DECIDED, *where])} ORDER BY block_id", values
+            ).fetchall()
             for row in rows:
                 block = _block(row)
-                if skip is None or not skip(block):
-                    yield block, *_columns(db, block.block_id)
+                if not _named_in(db, block.block_id, wanted):
+                    continue
+                resolutions = resolutions_of(db, block.block_id)
+                published_at = [r.published_at for r in resolutions if r.published_at is not None]
+                if published_at:
+                    block = replace(block, published_at=published_at[-1])
+                yield block, *as_it_stands(columns_of(db, block.block_id), resolutions)
+
+    def resolutions(self, block_ids: Sequence[int] | None = None) -> list[Resolution]:
+        """Return what was decided later, about some blocks or all, oldest first."""
+        with self._database.snapshot() as db:
+            if block_ids is None:
+                return resolutions_of(db)
+            found = [r for block_id in set(block_ids) for r in resolutions_of(db, block_id)]
+        return sorted(found, key=lambda resolution: resolution.resolution_id)
+
+    def late(self, block_id: int) -> Late | None:
+        """Return the plan to publish a block late, where there is one."""
+        with self._database.snapshot() as db:
+            row = db.execute(
+                "SELECT producer_id, partition, first, records, destinations FROM late"
+                " WHERE block_id = ?",
+                (block_id,),
+            ).fetchone()
+        if row is None:
+            return None
+        producer, partition, first, records, places = row
+        return Late(block_id, Source(producer, partition), first, records, destinations(places))
+
+    def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
+        """Return (how many, how many quarantined) of a source's last deliveries."""
+        total = quarantined = 0
+        with self._database.snapshot() as db:
+            for size, bad in db.execute(
+                f"SELECT deliveries, quarantined FROM block WHERE {_DECIDED}"  # noqa: S608
+                " AND producer_id = ? AND partition = ? ORDER BY first_offset DESC",
+                source,
+            ):
+                if total >= deliveries:
+                    break
+                total, quarantined = total + size, quarantined + bad
+        return total, quarantined
 
     def journal(self, block_id: int) -> bytes | None:
         """Return a block's original deliveries, while they are kept."""
@@ -132,21 +194,43 @@ class SqliteReader:
             ).fetchall()
         return [block_id for (block_id,) in rows]
 
+    def pending_resolutions(self, pipeline: str | None = None) -> list[int]:
+        """Return the resolutions, of one pipeline or of all, whose evidence is not durable yet."""
+        with self._database.snapshot() as db:
+            rows = db.execute(
+                "SELECT resolution_id FROM resolution r JOIN block USING (block_id)"
+                " JOIN source USING (producer_id, partition)"
+                " WHERE r.evidence_at IS NULL AND (? IS NULL OR pipeline = ?) ORDER BY resolution_id",
+                (pipeline, pipeline),
+            ).fetchall()
+        return [resolution_id for (resolution_id,) in rows]
+
+    def evidence_of(self, path: str) -> tuple[list[int], list[int]]:
+        """Return the blocks, or the resolutions, that a file was made from."""
+        with self._database.snapshot() as db:
+            blocks = db.execute(
+                "SELECT block_id FROM evidence_block WHERE path = ? ORDER BY block_id", (path,)
+            ).fetchall()
+            resolutions = db.execute(
+                "SELECT resolution_id FROM evidence_resolution WHERE path = ? ORDER BY resolution_id",
+                (path,),
+            ).fetchall()
+        return [number for (number,) in blocks], [number for (number,) in resolutions]
+
     def evidence_files(self, run_id: str | None = None) -> list[EvidenceFile]:
         """Return the evidence files that are durable."""
         with self._database.snapshot() as db:
             rows = db.execute(
-                "SELECT path, kind, run_id, rows, digest FROM evidence WHERE ? IS NULL OR run_id = ?"
-                " ORDER BY path",
+                "SELECT path, kind, run_id, rows, digest, checksum FROM evidence"
+                " WHERE ? IS NULL OR run_id = ? ORDER BY path",
                 (run_id, run_id),
             ).fetchall()
         return [EvidenceFile(*row) for row in rows]
 
-    def run_blocks(self, run_id: str) -> int:
-        """Return how many blocks were claimed with deliveries of a run."""
+    def newest_block(self, run_id: str) -> int:
+        """Return the newest block that was claimed with deliveries of a run; 0 if there is none."""
         with self._database.snapshot() as db:
-            row = db.execute("SELECT blocks FROM run WHERE run_id = ?", (run_id,)).fetchone()
-        return int(row[0]) if row else 0
+            return newest_block(db, run_id)
 
     def closure(self, run_id: str) -> bytes | None:
         """Return the closing artifact of a run."""
@@ -162,7 +246,7 @@ class SqliteReader:
 def _block(row: tuple) -> Block:  # type: ignore[type-arg]
     (
         block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
-        decided_at, published_at, destinations, refused, runs, evidence_hash,
+        decided_at, published_at, places, refused, runs, evidence_hash,
     ) = row  # fmt: skip
     return Block(
         block_id=block_id,
@@ -177,21 +261,102 @@ def _block(row: tuple) -> Block:  # type: ignore[type-arg]
         claimed_at=claimed_at,
         decided_at=decided_at,
         published_at=published_at,
-        destinations=tuple(
-            Destination(topic, topic_id, kind, tuple(ends))
-            for topic, topic_id, kind, ends in orjson.loads(destinations)
-        ),
+        destinations=destinations(places),
         refused=tuple(orjson.loads(refused)),
         runs=orjson.loads(runs),
         evidence_hash=evidence_hash,
     )
 
 
-def _columns(db: sqlite3.Connection, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
+def destinations(places: str) -> tuple[Destination, ...]:
+    """Return destinations from the text that holds them."""
+    return tuple(
+        Destination(topic, topic_id, kind, tuple(ends))
+        for topic, topic_id, kind, ends in orjson.loads(places)
+    )
+
+
+def columns_of(db: sqlite3.Connection, block_id: int) -> Columns:
+    """Return a block's columns as they were first decided."""
     row = db.execute(
-        "SELECT facts, verdicts, bus FROM block WHERE block_id = ?", (block_id,)
+        "SELECT facts, verdicts, bus FROM facts JOIN verdicts USING (block_id) WHERE block_id = ?",
+        (block_id,),
     ).fetchone()
-    if row is None or row[0] is None:
+    if row is None:
         raise NotFound(f"Block {block_id} has no columns; it does not exist or was aborted.")
     facts, verdicts, bus = row
     return unpack(facts), unpack(verdicts), unpack(bus) if bus is not None else None
+
+
+def resolutions_of(db: sqlite3.Connection, block_id: int | None = None) -> list[Resolution]:
+    """Return what was decided later about a block, or about all, oldest first."""
+    rows = db.execute(
+        "SELECT resolution_id, block_id, cause, action, at, published_at, author, reason, changes"
+        " FROM resolution WHERE ? IS NULL OR block_id = ? ORDER BY resolution_id",
+        (block_id, block_id),
+    ).fetchall()
+    return [
+        Resolution(
+            number, block, cause, Action(action), at, published, author, reason, unpack(changes)
+        )
+        for number, block, cause, action, at, published, author, reason, changes in rows
+    ]
+
+
+def newest_block(db: sqlite3.Connection, run_id: str) -> int:
+    """Return the newest block that was claimed with deliveries of a run; 0 if there is none."""
+    row = db.execute(
+        "SELECT block_id FROM block WHERE EXISTS (SELECT 1 FROM json_each(runs) WHERE key = ?)"
+        " ORDER BY block_id DESC LIMIT 1",
+        (run_id,),
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _restriction(wanted: Filter) -> tuple[list[str], list[object]]:
+    """Return conditions on a block's row, and their values, that hold where something wanted may be."""
+    found: list[tuple[str, list[object]]] = []
+    if wanted.record is not None:
+        found.append(("block_id = ?", [wanted.record[0]]))
+    if wanted.run_id is not None:
+        found.append(("EXISTS (SELECT 1 FROM json_each(runs) WHERE key = ?)", [wanted.run_id]))
+    if wanted.source is not None:
+        producer, partition, offset = wanted.source
+        if producer is not None:
+            found.append(("producer_id = ?", [producer]))
+        found.append(
+            (
+                "partition = ? AND first_offset <= ? AND last_offset >= ?",
+                [partition, offset, offset],
+            )
+        )
+    if wanted.since is not None:
+        found.append(("decided_at >= ?", [wanted.since]))
+    if wanted.until is not None:
+        found.append(("decided_at <= ?", [wanted.until]))
+    if wanted.verdict is not None:
+        found.append(("verdict_bits & ?", [1 << CODE_OF_VERDICT[wanted.verdict]]))
+    if wanted.reason is not None:
+        found.append(("reason_bits & ?", [1 << CODE_OF_REASON[wanted.reason]]))
+    if wanted.bus is not None:
+        topic, partition, offset = wanted.bus
+        found.append(
+            (
+                "block_id IN (SELECT block_id FROM place WHERE topic = ? AND partition = ?"
+                " AND first_offset <= ? AND last_offset >= ?)",
+                [topic, partition, offset, offset],
+            )
+        )
+    return [condition for condition, _ in found], [value for _, values in found for value in values]
+
+
+def _named_in(db: sqlite3.Connection, block_id: int, wanted: Filter) -> bool:
+    names = []
+    if wanted.identity is not None:
+        names.append(number_of_identity(wanted.identity))
+    if wanted.event_id is not None:
+        names.append(number_of_event(wanted.event_id))
+    if not names:
+        return True
+    (packed,) = db.execute("SELECT filter FROM names WHERE block_id = ?", (block_id,)).fetchone()
+    return all(may_hold(packed, name) for name in names)

@@ -1,4 +1,7 @@
-"""The tables of the SQLite ledger, oldest version first; a released version never changes."""
+"""The tables of the SQLite ledger, oldest version first; a released version never changes.
+
+A block's row is small and changes a few times; what is large is written once, in tables beside it.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ CREATE TABLE source (
     pipeline TEXT NOT NULL,
     topic TEXT NOT NULL,
     topic_id TEXT NOT NULL,
+    door TEXT NOT NULL,
     epoch INTEGER NOT NULL DEFAULT 0,
     mark INTEGER NOT NULL DEFAULT -1,
     stream_time INTEGER,
@@ -32,13 +36,11 @@ BEGIN SELECT RAISE(ABORT, 'a mark, stream time or epoch cannot go back'); END;
 CREATE TABLE run (
     run_id TEXT PRIMARY KEY,
     state TEXT NOT NULL DEFAULT 'OPEN' CHECK (state IN ('OPEN', 'CLOSED')),
-    blocks INTEGER NOT NULL DEFAULT 0,
     artifact BLOB
 ) WITHOUT ROWID;
 
-CREATE TRIGGER closed_runs_stay_closed BEFORE UPDATE OF state ON run
-WHEN OLD.state = 'CLOSED' AND NEW.state <> 'CLOSED'
-BEGIN SELECT RAISE(ABORT, 'a closed run cannot be opened again'); END;
+CREATE TRIGGER closed_runs_stay_closed BEFORE UPDATE ON run WHEN OLD.state = 'CLOSED'
+BEGIN SELECT RAISE(ABORT, 'a closed run cannot be changed'); END;
 
 CREATE TABLE block (
     block_id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -59,14 +61,17 @@ CREATE TABLE block (
     runs TEXT NOT NULL,
     evidence_hash BLOB,
     evidence_at INTEGER,
-    facts BLOB,
-    verdicts BLOB,
-    bus BLOB
+    verdict_bits INTEGER NOT NULL DEFAULT 0,
+    reason_bits INTEGER NOT NULL DEFAULT 0,
+    quarantined INTEGER NOT NULL DEFAULT 0,
+    ambiguous INTEGER NOT NULL DEFAULT 0
 );
 
 CREATE INDEX block_of_source ON block (producer_id, partition, first_offset);
 
 CREATE INDEX unsettled_block ON block (state) WHERE state IN ('IN_FLIGHT', 'AMBIGUOUS');
+
+CREATE INDEX ambiguous_block ON block (block_id) WHERE ambiguous > 0;
 
 CREATE INDEX block_without_evidence ON block (block_id)
 WHERE evidence_at IS NULL AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED');
@@ -78,7 +83,52 @@ BEGIN SELECT RAISE(ABORT, 'this change of a block''s state is not allowed'); END
 CREATE TRIGGER blocks_are_born_in_flight BEFORE INSERT ON block WHEN NEW.state <> 'IN_FLIGHT'
 BEGIN SELECT RAISE(ABORT, 'a block begins in flight'); END;
 
+CREATE TABLE facts (block_id INTEGER PRIMARY KEY, facts BLOB NOT NULL);
+
+CREATE TABLE names (block_id INTEGER PRIMARY KEY, filter BLOB NOT NULL);
+
+CREATE TABLE verdicts (block_id INTEGER PRIMARY KEY, verdicts BLOB NOT NULL, bus BLOB);
+
 CREATE TABLE journal (block_id INTEGER PRIMARY KEY, deliveries BLOB NOT NULL);
+
+CREATE TABLE place (
+    topic TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    first_offset INTEGER NOT NULL,
+    last_offset INTEGER NOT NULL,
+    block_id INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition, first_offset, block_id)
+) WITHOUT ROWID;
+
+CREATE TABLE late (
+    block_id INTEGER PRIMARY KEY,
+    producer_id INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    first INTEGER NOT NULL,
+    records INTEGER NOT NULL,
+    destinations TEXT NOT NULL
+);
+
+CREATE TABLE resolution (
+    resolution_id INTEGER PRIMARY KEY AUTOINCREMENT,
+    block_id INTEGER NOT NULL,
+    cause INTEGER,
+    action TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    published_at INTEGER,
+    author TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    changes BLOB NOT NULL,
+    evidence_at INTEGER
+);
+
+CREATE INDEX resolution_of_block ON resolution (block_id);
+
+CREATE INDEX resolution_without_evidence ON resolution (resolution_id) WHERE evidence_at IS NULL;
+
+CREATE TRIGGER resolutions_are_appended
+BEFORE UPDATE OF block_id, cause, action, at, published_at, author, reason, changes ON resolution
+BEGIN SELECT RAISE(ABORT, 'a resolution cannot be changed'); END;
 
 CREATE TABLE anomaly (
     run_id TEXT NOT NULL,
@@ -95,11 +145,18 @@ CREATE TABLE evidence (
     kind TEXT NOT NULL,
     run_id TEXT NOT NULL,
     rows INTEGER NOT NULL,
-    digest BLOB NOT NULL
+    digest BLOB NOT NULL,
+    checksum BLOB NOT NULL
 ) WITHOUT ROWID;
 
 CREATE TABLE evidence_block (path TEXT NOT NULL, block_id INTEGER NOT NULL, PRIMARY KEY (path, block_id))
 WITHOUT ROWID;
+
+CREATE TABLE evidence_resolution (
+    path TEXT NOT NULL,
+    resolution_id INTEGER NOT NULL,
+    PRIMARY KEY (path, resolution_id)
+) WITHOUT ROWID;
 
 CREATE TABLE store (
     name TEXT PRIMARY KEY,

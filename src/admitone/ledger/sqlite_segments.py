@@ -47,7 +47,6 @@ class Segments:
         self,
         rows: list[tuple[bytes, int, bytes, int]],
         retention_ms: int,
-        rules: int,
         block_id: int,
         decides: Callable[[int, Holder], bool],
     ) -> dict[int, Holder]:
@@ -87,7 +86,7 @@ class Segments:
         if taken_over:
             of_ordinal = {row[1]: row for row in rows}
             self._db.executemany(
-                f'UPDATE "{table}" SET payload_hash = ?, rules = {rules:d},'  # noqa: S608
+                f'UPDATE "{table}" SET payload_hash = ?,'  # noqa: S608
                 f" event_time = ?, block_id = {block_id:d}, ordinal = ? WHERE key = ?",
                 [
                     (digest, event_time, ordinal, key)
@@ -95,7 +94,7 @@ class Segments:
                 ],
             )
         self._db.execute(
-            f'INSERT INTO "{table}" SELECT key, payload_hash, {rules:d}, event_time,'  # noqa: S608
+            f'INSERT INTO "{table}" SELECT key, payload_hash, event_time,'  # noqa: S608
             f" {block_id:d}, ordinal FROM temp.candidate WHERE true ON CONFLICT DO NOTHING"
         )
         return holders
@@ -198,7 +197,7 @@ class Segments:
             return opened
         self._db.execute(
             f'CREATE TABLE "{self.name(wanted)}" (key BLOB PRIMARY KEY, payload_hash BLOB NOT NULL,'
-            " rules INTEGER NOT NULL, event_time INTEGER NOT NULL, block_id INTEGER NOT NULL,"
+            " event_time INTEGER NOT NULL, block_id INTEGER NOT NULL,"
             " ordinal INTEGER NOT NULL) WITHOUT ROWID"
         )
         self._db.execute("INSERT INTO segment VALUES (?, ?, ?)", (self._store, *wanted))

@@ -12,8 +12,8 @@ from admitone.evidence.closure import expected_rows
 from admitone.evidence.writer import read_file
 from admitone.ledger.books import books
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.decisions import Filter, decisions
-from admitone.ledger.port import LedgerReader
+from admitone.ledger.decisions import decisions
+from admitone.ledger.port import Filter, LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
 

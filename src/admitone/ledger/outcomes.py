@@ -1,0 +1,251 @@
+"""What becomes of a claimed block's verdicts: at its conclusion, and by what is found out later.
+
+Pure functions over columns, shared by the stores. A delivery that follows an event of unknown fate stays AMBIGUOUS
+until that event's block is resolved; then the table of `core.decisions` says what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from admitone.core.decisions import (
+    ADMISSION_OF_BLOCK,
+    CODE_OF_REASON,
+    CODE_OF_VERDICT,
+    JUDGEMENTS,
+    BlockState,
+    Reason,
+    Verdict,
+    meaning_of,
+)
+from admitone.ledger.columns import BUS_SCHEMA, CHANGES_SCHEMA
+from admitone.ledger.port import Block, Outcome, Resolution, Resolved
+
+_ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
+_QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
+_AMBIGUOUS = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
+_MISMATCH = CODE_OF_REASON[Reason.PAYLOAD_MISMATCH]
+
+Columns = tuple[pa.Table, pa.Table, pa.Table | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a block's row says about its verdicts, so that questions can pass it over."""
+
+    verdict_bits: int
+    reason_bits: int
+    quarantined: int
+    ambiguous: int
+
+    @classmethod
+    def of(cls, verdicts: pa.Table) -> Summary:
+        """Return the summary of a block's verdicts."""
+        codes, counts = np.unique(verdicts["verdict"].to_numpy(), return_counts=True)
+        count = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+        reasons = np.unique(verdicts["reason"].to_numpy()).tolist()
+        return cls(
+            sum(1 << code for code in count),
+            sum(1 << code for code in reasons),
+            count.get(_QUARANTINED, 0),
+            count.get(_AMBIGUOUS, 0),
+        )
+
+
+def runs_of(facts: pa.Table) -> dict[str, int]:
+    """Return how many deliveries of each run a block holds."""
+    counts = facts["run"].combine_chunks().value_counts()
+    return dict(zip(counts.field(0).to_pylist(), counts.field(1).to_pylist(), strict=True))
+
+
+def concluded(
+    block_id: int,
+    facts: pa.Table,
+    verdicts: pa.Table,
+    outcome: Outcome,
+    resolved: Mapping[int, First],
+) -> tuple[pa.Table, pa.Table]:
+    """Return the verdicts and the places on the log of a block that is settled or of unknown fate.
+
+    `resolved` holds what became of other blocks that deliveries of this one follow, since it was claimed.
+    """
+    verdict = verdicts["verdict"].to_numpy().copy()
+    reason = verdicts["reason"].to_numpy().copy()
+    planned = verdict == _ADMITTED
+    first_ordinal = verdicts["first_ordinal"].fill_null(-1).to_numpy()
+    first_block = verdicts["first_block"].fill_null(-1).to_numpy()
+    within = first_block == block_id
+    for number, first in resolved.items():
+        for ordinal in np.flatnonzero((verdict == _AMBIGUOUS) & (first_block == number)).tolist():
+            verdict[ordinal], reason[ordinal] = first.judge(facts, ordinal, first_ordinal[ordinal])
+    if outcome.state is BlockState.AMBIGUOUS:
+        verdict[planned | within] = _AMBIGUOUS
+        reason[planned | within] = CODE_OF_REASON[Reason.PUBLISH_UNKNOWN]
+    if outcome.refused:
+        refused = np.isin(np.arange(len(verdict)), outcome.refused)
+        refused |= within & np.isin(first_ordinal, outcome.refused)
+        verdict[refused] = _QUARANTINED
+        reason[refused] = CODE_OF_REASON[Reason.PUBLISH_FAILED]
+    offsets = np.full(len(verdict), -1, dtype=np.int64)
+    if outcome.bus_offsets is not None:
+        offsets[verdict == _ADMITTED] = outcome.bus_offsets
+    bus = pa.table([pa.array(offsets, mask=offsets < 0)], schema=BUS_SCHEMA)
+    decided = verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(
+        1, "reason", pa.array(reason)
+    )
+    return decided, bus
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A block that others follow, and what became of it."""
+
+    state: BlockState
+    hashes: list[bytes | None]
+
+    @classmethod
+    def of(cls, state: BlockState, facts: pa.Table) -> First:
+        """Return a block's state with the payload hashes of its deliveries."""
+        return cls(state, facts["payload_hash"].to_pylist())
+
+    def judge(self, facts: pa.Table, ordinal: int, first_ordinal: int) -> tuple[int, int]:
+        """Return the verdict and reason of a delivery that followed one of this block."""
+        same = facts["payload_hash"][ordinal].as_py() == self.hashes[first_ordinal]
+        admission = ADMISSION_OF_BLOCK[self.state]
+        judgement = JUDGEMENTS[meaning_of(admission, expired=False, same_hash=same)]
+        assert judgement.verdict is not None
+        return CODE_OF_VERDICT[judgement.verdict], CODE_OF_REASON[judgement.reason]
+
+
+def followed(verdicts: pa.Table, block_id: int | None = None) -> set[int]:
+    """Return the other blocks whose fate decides deliveries of this one."""
+    waiting = verdicts.filter(pa.array(verdicts["verdict"].to_numpy() == _AMBIGUOUS))
+    return {
+        number for number in waiting["first_block"].to_pylist() if number not in (None, block_id)
+    }
+
+
+def ambiguous_admissions(verdicts: pa.Table) -> np.ndarray:
+    """Return the ordinals that were published, or not, when a block's fate became unknown."""
+    own = verdicts["first_block"].is_null().to_numpy()
+    chosen: np.ndarray = np.flatnonzero((verdicts["verdict"].to_numpy() == _AMBIGUOUS) & own)
+    return chosen
+
+
+def own_changes(facts: pa.Table, verdicts: pa.Table, resolved: Resolved) -> list[dict[str, Any]]:
+    """Return what a resolution says about the admissions of the block itself."""
+    ordinals = ambiguous_admissions(verdicts).tolist()
+    if resolved.state is BlockState.RETRACTED:
+        retracted = CODE_OF_REASON[Reason.IDENTITY_RETRACTED]
+        return [_change(ordinal, _QUARANTINED, retracted) for ordinal in ordinals]
+    assert resolved.bus_offsets is not None
+    return [
+        _change(ordinal, _ADMITTED, 0, offset)
+        for ordinal, offset in zip(ordinals, resolved.bus_offsets.tolist(), strict=True)
+    ]
+
+
+def follower_changes(
+    block_id: int, first: First, facts: pa.Table, verdicts: pa.Table
+) -> list[dict[str, Any]]:
+    """Return what the fate of a block means for the deliveries of a block that follow it."""
+    waiting = (verdicts["verdict"].to_numpy() == _AMBIGUOUS) & (
+        verdicts["first_block"].fill_null(-1).to_numpy() == block_id
+    )
+    firsts = verdicts["first_ordinal"]
+    return [
+        _change(ordinal, *first.judge(facts, ordinal, firsts[ordinal].as_py()))
+        for ordinal in np.flatnonzero(waiting).tolist()
+    ]
+
+
+def disposal(verdicts: pa.Table, ordinals: Iterable[int]) -> list[dict[str, Any]]:
+    """Return the changes that a disposal records: the decisions stay as they are."""
+    verdict, reason = verdicts["verdict"].to_pylist(), verdicts["reason"].to_pylist()
+    return [_change(ordinal, verdict[ordinal], reason[ordinal]) for ordinal in sorted(ordinals)]
+
+
+def quarantined(verdicts: pa.Table) -> set[int]:
+    """Return the ordinals in quarantine."""
+    return set(np.flatnonzero(verdicts["verdict"].to_numpy() == _QUARANTINED).tolist())
+
+
+def changes_table(changes: list[dict[str, Any]]) -> pa.Table:
+    """Return changes as they are stored."""
+    return pa.Table.from_pylist(changes, schema=CHANGES_SCHEMA)
+
+
+def as_it_stands(columns: Columns, resolutions: Iterable[Resolution]) -> Columns:
+    """Return a block's columns with everything that was decided later."""
+    facts, verdicts, bus = columns
+    changes = [resolution.changes for resolution in resolutions]
+    if not changes:
+        return columns
+    verdict = verdicts["verdict"].to_numpy().copy()
+    reason = verdicts["reason"].to_numpy().copy()
+    offsets = (
+        np.full(len(verdict), -1, dtype=np.int64)
+        if bus is None
+        else bus["bus_offset"].fill_null(-1).to_numpy().copy()
+    )
+    for table in changes:
+        ordinals = table["ordinal"].to_numpy()
+        verdict[ordinals] = table["verdict"].to_numpy()
+        reason[ordinals] = table["reason"].to_numpy()
+        known = table["bus_offset"].is_valid().to_numpy()
+        offsets[ordinals[known]] = table["bus_offset"].drop_null().to_numpy()
+    decided = verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(
+        1, "reason", pa.array(reason)
+    )
+    return facts, decided, pa.table([pa.array(offsets, mask=offsets < 0)], schema=BUS_SCHEMA)
+
+
+def bus_ranges(block: Block, facts: pa.Table, bus: pa.Table) -> list[tuple[str, int, int, int]]:
+    """Return (topic, partition, first, last) of the places a block has on the log."""
+    offsets = bus["bus_offset"].fill_null(-1).to_numpy()
+    there = offsets >= 0
+    route = facts["route"].fill_null(-1).to_numpy()[there]
+    partition = facts["partition"].fill_null(-1).to_numpy()[there]
+    offsets = offsets[there]
+    found = []
+    for number, place in sorted(set(zip(route.tolist(), partition.tolist(), strict=True))):
+        chosen = offsets[(route == number) & (partition == place)]
+        topic = block.destinations[number].topic
+        found.append((topic, place, int(chosen.min()), int(chosen.max())))
+    return found
+
+
+def contradictions(
+    block_id: int, facts: pa.Table, verdicts: pa.Table, ordinals: Iterable[int] | None = None
+) -> list[tuple[str, bytes, bytes, int, int]]:
+    """Return (run, identity, hash, block, ordinal) of the deliveries that contradict an admission."""
+    chosen = (
+        np.flatnonzero(verdicts["reason"].to_numpy() == _MISMATCH)
+        if ordinals is None
+        else np.array(sorted(ordinals), dtype=np.int64)
+    )
+    rows = facts.take(pa.array(chosen))
+    return [
+        (run, identity, digest, block_id, ordinal)
+        for run, identity, digest, ordinal in zip(
+            rows["run"].to_pylist(),
+            rows["identity"].to_pylist(),
+            rows["payload_hash"].to_pylist(),
+            chosen.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def mismatched(changes: list[dict[str, Any]]) -> list[int]:
+    """Return the ordinals that changes call contradictions."""
+    return [change["ordinal"] for change in changes if change["reason"] == _MISMATCH]
+
+
+def _change(ordinal: int, verdict: int, reason: int, offset: int | None = None) -> dict[str, Any]:
+    return {"ordinal": ordinal, "verdict": verdict, "reason": reason, "bus_offset": offset}
