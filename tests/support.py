@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from admitone.boundary.admission import Boundary, OwnedPartition
+from admitone.boundary.admission import Boundary
 from admitone.boundary.open import create_topics, open_boundary
+from admitone.boundary.partition import OwnedPartition
 from admitone.evidence.open import open_evidence
 from admitone.ledger.books import books
 from admitone.ledger.decisions import decisions

@@ -35,9 +35,19 @@ ANALYTICS_POINTS: Final = (
     "analytics.committing",
     "analytics.committed",
 )
+RECONCILE_POINTS: Final = (
+    "reconcile.fenced",
+    "reconcile.planned",
+    "reconcile.published",
+    "reconcile.resolved",
+)
 # Inside a transaction, where the write lock is held: a process suspended there holds up everybody, so these
 # are only for being killed at.
-LEDGER_POINTS: Final = ("ledger.claim_written", "ledger.outcome_written")
+LEDGER_POINTS: Final = (
+    "ledger.claim_written",
+    "ledger.outcome_written",
+)
+RESOLUTION_POINTS: Final = ("ledger.resolution_written",)
 STORE_POINTS: Final = ("analytics.written",)
 
 VARIABLE: Final = "ADMITONE_FAULT"

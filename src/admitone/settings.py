@@ -54,6 +54,8 @@ class PipelineSettings(Section):
     max_event_bytes: int = Field(default=900_000, ge=1_000)
     future_tolerance: DurationMs = 3_600_000
     claim_lease: DurationMs = 60_000
+    quarantine_limit: float = Field(default=0.5, gt=0, le=1)
+    quarantine_window: int = Field(default=1_000, ge=1)
 
 
 class TransportSettings(Section):
@@ -73,11 +75,20 @@ class LedgerSettings(Section):
 
 
 class EvidenceSettings(Section):
-    """Receipts, quarantine and archive."""
+    """Receipts, quarantine, archive and closing artifacts, in a folder or behind an fsspec URL."""
 
-    path: str = "data/evidence"
+    path: str = Field(default="data/evidence", min_length=1)
+    options: dict[str, Any] = {}
     archive: bool = True
     journal_retention: DurationMs = 86_400_000
+
+    @field_validator("path")
+    @classmethod
+    def _a_url_names_its_store(cls, path: str) -> str:
+        scheme, found, rest = path.partition("://")
+        if found and not (scheme.replace("+", "").isalnum() and rest):
+            raise ValueError("expected a folder or a URL such as s3://bucket/evidence")
+        return path
 
 
 class ResultsSettings(Section):
@@ -266,9 +277,11 @@ class Settings(BaseSettings):
         """Return the file behind a `sqlite:` URL."""
         scheme, _, rest = url.partition(":")
         if scheme != "sqlite" or not rest:
+            # Only the scheme is quoted: what follows it may hold a password.
             raise ConfigurationError(
-                f"Expected a store such as sqlite:data/ledger.db, got {url!r}.",
-                "use a sqlite: URL",
+                "Expected a store such as sqlite:data/ledger.db or, for the ledger,"
+                f" postgresql://user:password@host/database, got one that begins with {scheme[:20]!r}.",
+                "use a sqlite: URL, or a postgresql:// URL for the ledger",
             )
         return self.resolve(rest.removeprefix("//"))
 

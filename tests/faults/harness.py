@@ -122,7 +122,7 @@ def run_case(case: Case, template: Path, home: Path, truth: Truth) -> tuple[int,
         marker = home / f"struck-{number}"
         process = start(home, size, fault.spec(marker))
         if fault.action == "stop":
-            if _stopped(process, marker):
+            if stopped(process, marker):
                 zombies.append(process)
         else:
             process.join(_PATIENCE_S)
@@ -150,7 +150,7 @@ def run_case(case: Case, template: Path, home: Path, truth: Truth) -> tuple[int,
     return struck, problems
 
 
-def _stopped(process: BaseProcess, marker: Path) -> bool:
+def stopped(process: BaseProcess, marker: Path) -> bool:
     """Wait until the process is suspended, or has ended without passing the crash point."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:

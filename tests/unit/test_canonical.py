@@ -69,7 +69,7 @@ def test_different_values_have_different_spellings(one: Any, two: Any) -> None:
 @pytest.mark.parametrize(
     "spellings",
     [
-        ["1", "1.0", "1e0", "10e-1", "1.000"],
+        ["1", "1.0", "1e0", "10e-1", "1.000", "1" + "0" * 5_000 + "e-5000", "1." + "0" * 5_000],
         ["100", "1e2", "1.0E+2"],
         ["0", "-0", "0.0", "-0.0", "0e5"],
         ["0.1", "1e-1", "0.10"],
@@ -98,6 +98,8 @@ def test_the_spelling_of_a_number_does_not_matter(spellings: list[str]) -> None:
         (b'{"a": "\\ud800"}', Reason.INVALID_UNICODE),
         (b'{"\\udfff": 1}', Reason.INVALID_UNICODE),
         (b'{"a": "\\ud83d\\u0041"}', Reason.INVALID_UNICODE),
+        (b'{"a": "\\ud800", "a": 1}', Reason.INVALID_UNICODE),
+        (b'{"a": 1, "a": "\\ud800"}', Reason.INVALID_UNICODE),
         (b'{"a": 1, "a": 1}', Reason.DUPLICATE_KEY),
         (b'{"a": {"b": 1, "\\u0062": 2}}', Reason.DUPLICATE_KEY),
         (b"[" * 65 + b"]" * 65, Reason.TOO_DEEP),

@@ -17,6 +17,8 @@ def open_boundary(settings: Settings) -> Boundary:
         rules=envelope_rules(settings),
         max_block=settings.pipeline.max_block,
         claim_lease_ms=settings.pipeline.claim_lease,
+        quarantine_limit=settings.pipeline.quarantine_limit,
+        quarantine_window=settings.pipeline.quarantine_window,
     )
     return Boundary(options, open_ledger(settings), open_transport(settings))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,14 +13,14 @@ import pyarrow.compute as pc
 from admitone.boundary.reading import ReadBlock
 from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
 from admitone.core.replay import KEY_BYTES
-from admitone.core.routing import Route
-from admitone.ledger.port import Destination, Source
+from admitone.ledger.port import Block, Destination, Source
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
 
 HEADER_NAMES: Final = (
     "identity", "run", "class", "event-id", "payload-hash", "rules", "business-key", "admitted-at",
     "event-time", "stream-time",
 )  # fmt: skip
+ORIGIN_HEADER: Final = "origin"
 _KEY_LAYOUT: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
 
 
@@ -28,35 +29,75 @@ def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
     return np.flatnonzero(verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED])
 
 
-def outgoing(
-    source: Source,
-    block: ReadBlock,
-    ordinals: np.ndarray,
-    routes: tuple[Route, ...],
-    admitted_at: int,
-) -> dict[str, tuple[np.ndarray, pa.Table]]:
-    """Return, for each topic, which ordinals go there and their records in source order."""
-    route_of = block.facts["route"].fill_null(-1).to_numpy()[ordinals]
-    found = {}
-    for number in np.unique(route_of).tolist():
-        chosen = ordinals[route_of == number]
-        found[routes[number].topic] = (chosen, _records(source, block, chosen, admitted_at))
-    return found
+def to_publish(block: Block, verdicts: pa.Table) -> np.ndarray:
+    """Return the deliveries of a claimed block that are to be on the log: all but what was refused."""
+    planned = admitted_ordinals(verdicts)
+    return planned[~np.isin(planned, block.refused)]
 
 
-def _records(source: Source, block: ReadBlock, chosen: np.ndarray, admitted_at: int) -> pa.Table:
-    rows = pa.array(chosen)
-    facts = block.facts.take(rows)
-    business_keys = pa.array([block.business_keys[row] for row in chosen.tolist()], pa.string())
-    return pa.table(
-        [
-            facts["partition"],
-            keys_of(source, facts["offset"].to_numpy()),
-            block.records["value"].take(rows),
-            _headers(facts, business_keys, admitted_at),
-        ],
-        schema=OUTGOING_SCHEMA,
-    )
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Records on their way to the log, with what their keys and headers are made of, line by line."""
+
+    source: Source
+    numbers: np.ndarray
+    facts: pa.Table
+    values: pa.ChunkedArray
+    business_keys: list[str]
+    origins: list[bytes] | None = None
+    """The source positions they were first delivered at, where these are not what the keys say (EVD-8)."""
+
+    @classmethod
+    def of(
+        cls, source: Source, block: ReadBlock, ordinals: np.ndarray, *, released: bool = False
+    ) -> Outgoing:
+        """Return the chosen deliveries of a block."""
+        rows = pa.array(ordinals)
+        facts, records = block.facts.take(rows), block.records.take(rows)
+        return cls(
+            source,
+            facts["offset"].to_numpy(),
+            facts,
+            records["value"],
+            [block.business_keys[row] for row in ordinals.tolist()],
+            origins_of(records["headers"]) if released else None,
+        )
+
+    def by_topic(
+        self, topics: tuple[str, ...], admitted_at: int
+    ) -> dict[str, tuple[np.ndarray, pa.Table]]:
+        """Return, for each topic, which lines go there and their records, in the order given."""
+        route = self.facts["route"].fill_null(-1).to_numpy()
+        found = {}
+        for number in np.unique(route).tolist():
+            lines = np.flatnonzero(route == number)
+            found[topics[number]] = (lines, self._records(lines, admitted_at))
+        return found
+
+    def _records(self, lines: np.ndarray, admitted_at: int) -> pa.Table:
+        rows = pa.array(lines)
+        facts = self.facts.take(rows)
+        business_keys = pa.array([self.business_keys[line] for line in lines.tolist()], pa.string())
+        origins = None
+        if self.origins is not None:
+            origins = pa.array([self.origins[line] for line in lines.tolist()], pa.binary())
+        return pa.table(
+            [
+                facts["partition"],
+                keys_of(self.source, self.numbers[lines]),
+                self.values.take(rows),
+                _headers(facts, business_keys, admitted_at, origins),
+            ],
+            schema=OUTGOING_SCHEMA,
+        )
+
+
+def origins_of(headers: pa.ChunkedArray) -> list[bytes]:
+    """Return the original position that each released delivery names."""
+    return [
+        next(entry["value"] for entry in entries if entry["key"] == ORIGIN_HEADER)
+        for entries in headers.to_pylist()
+    ]
 
 
 def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
@@ -73,9 +114,11 @@ def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
     return fixed.cast(pa.binary())
 
 
-def _headers(facts: pa.Table, business_keys: pa.Array, admitted_at: int) -> pa.Array:
+def _headers(
+    facts: pa.Table, business_keys: pa.Array, admitted_at: int, origins: pa.Array | None
+) -> pa.Array:
     """Return every record's headers, column by column and then interleaved."""
-    size, width = facts.num_rows, len(HEADER_NAMES)
+    size = facts.num_rows
     columns = [
         facts["identity"],
         facts["run"].cast(pa.string()),
@@ -87,10 +130,13 @@ def _headers(facts: pa.Table, business_keys: pa.Array, admitted_at: int) -> pa.A
         pa.repeat(pa.scalar(b"%d" % admitted_at), size),
         facts["event_time"].cast(pa.string()),
         facts["stream_time"].cast(pa.string()),
+        *([] if origins is None else [origins]),
     ]
+    header_names = HEADER_NAMES if origins is None else (*HEADER_NAMES, ORIGIN_HEADER)
+    width = len(header_names)
     stacked = pa.concat_arrays([_one_binary_array(column) for column in columns])
     by_row = np.arange(size * width).reshape(width, size).T.ravel()
-    names = pa.array(HEADER_NAMES).take(pa.array(np.tile(np.arange(width), size)))
+    names = pa.array(header_names).take(pa.array(np.tile(np.arange(width), size)))
     entries = pa.StructArray.from_arrays(
         [names, stacked.take(pa.array(by_row))], fields=list(HEADERS_TYPE.value_type)
     )
@@ -103,12 +149,25 @@ def _one_binary_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
+def destinations_of(transport: Transport, topics: Sequence[str]) -> tuple[Destination, ...]:
+    """Return topics as they are now: which incarnation, and how far they go."""
+    found = [transport.topic(name) for name in topics]
+    return tuple(
+        Destination(topic.name, topic.topic_id, transport.offset_kind, tuple(transport.ends(topic)))
+        for topic in found
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Found:
     """What a look at the log found of a block's records: bus offset by source offset."""
 
     offsets: dict[int, int]
     published_at: int | None
+
+    def places(self, wanted: np.ndarray) -> np.ndarray:
+        """Return the bus offset of each wanted source offset."""
+        return np.array([self.offsets[number] for number in wanted.tolist()], dtype=np.int64)
 
 
 def look(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from admitone.cli import answers, closure, demo, generate, ledger, pipeline, quarantine
+from admitone.cli import answers, closure, demo, generate, ledger, pipeline, quarantine, reconcile
 from admitone.cli.output import Home, remember_home
 
 app = typer.Typer(
@@ -48,7 +48,9 @@ app.command("books")(ledger.books)
 app.command("decisions")(ledger.decisions)
 app.command("receipt")(ledger.receipt)
 app.add_typer(quarantine.app, name="quarantine")
+app.command("reconcile")(reconcile.reconcile)
 app.command("close")(closure.close)
+app.command("verify")(closure.verify)
 app.command("top")(answers.top)
 app.command("item")(answers.item)
 app.command("windows")(answers.windows)

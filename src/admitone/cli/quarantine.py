@@ -14,6 +14,7 @@ from admitone.cli.output import (
     JsonLines,
     Run,
     err,
+    number,
     out,
     print_json,
     print_lines,
@@ -39,18 +40,21 @@ def list_quarantined(
     limit: Annotated[
         int | None, typer.Option(help="At most this many.", min=1, show_default=False)
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also those that were released or discarded.")
+    ] = False,
     home: Home = None,
     as_json: Json = False,
     as_lines: JsonLines = False,
 ) -> None:
-    """List quarantined deliveries."""
+    """List quarantined deliveries that nothing was done about yet."""
     from rich.markup import escape
 
     from admitone.ledger.port import Filter
 
+    wanted = Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)
     rows = islice(
-        decided(settings_at(home), Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)),
-        limit,
+        (row for row in decided(settings_at(home), wanted) if everything or not _done(row)), limit
     )
     if as_lines:
         print_lines(rows)
@@ -62,7 +66,7 @@ def list_quarantined(
     if not listed:
         err().print("nothing is in quarantine")
         return
-    shown = table("id", "run", "event", "class", "reason", "source", "first", "decided at")
+    shown = table("id", "run", "event", "class", "reason", "source", "first", "decided at", "done")
     for row in listed[:50]:
         first = row["first"]
         shown.add_row(
@@ -74,6 +78,7 @@ def list_quarantined(
             f"{row['source']['partition']}:{row['source']['offset']}",
             f"{first['partition']}:{first['offset']}" if first else "-",
             row["decided_at"],
+            row["resolution"]["action"] if _done(row) else "-",
         )
     out().print(shown)
     if len(listed) > 50:
@@ -108,31 +113,186 @@ def show(
         console.print(_text(first_value) or "(no longer kept)", markup=False, soft_wrap=True)
 
 
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="[ID]...", help="The ids that list shows.")
+]
+Why = Annotated[str, typer.Option("--reason", help="Why; kept with the decision.")]
+Author = Annotated[
+    str | None, typer.Option(help="Who does it (default: the user's name).", show_default=False)
+]
+Code = Annotated[
+    Reason | None,
+    typer.Option("--code", help="All with this reason code.", show_default=False),
+]
+Event = Annotated[
+    str | None, typer.Option("--event", help="All of this event.", show_default=False)
+]
+
+
+@app.command("release")
+def release(
+    why: Why,
+    ids: Ids = None,
+    run: Run = None,
+    code: Code = None,
+    event: Event = None,
+    keep_first: Annotated[
+        bool, typer.Option("--keep-first", help="Contradictions: confirm the first admission.")
+    ] = False,
+    as_new: Annotated[
+        bool,
+        typer.Option("--as-new", help="Contradictions: admit under a new identity naming the old."),
+    ] = False,
+    author: Author = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Deliver quarantined deliveries again, by the rules in force now; by id or by filter."""
+    from admitone.boundary.open import open_boundary
+    from admitone.boundary.release import Choice, Signature
+    from admitone.boundary.release import release as release_them
+    from admitone.evidence.deliveries import open_deliveries
+
+    if keep_first and as_new:
+        raise typer.BadParameter("choose --keep-first or --as-new, not both")
+    choice = Choice.KEEP_FIRST if keep_first else Choice.AS_NEW if as_new else None
+    settings = settings_at(home)
+    boundary = open_boundary(settings)
+    chosen = _chosen(settings, ids, run, code, event)
+    fetch = open_deliveries(settings, boundary.ledger)
+    with err().status("releasing"):
+        report = release_them(boundary, fetch, chosen, Signature(_author(author), why), choice)
+    document = {
+        "released": {str(verdict): count for verdict, count in sorted(report.released.items())},
+        "kept_first": report.kept_first,
+        "still_refused": {str(reason): count for reason, count in sorted(report.refused.items())},
+    }
+    if as_json:
+        print_json(document)
+        return
+    for verdict, count in sorted(report.released.items()):
+        typer.echo(f"{number(count)} delivered again: {verdict}")
+    if report.kept_first:
+        typer.echo(
+            f"{number(report.kept_first)} contradictions settled, the first admission stands"
+        )
+    for reason, count in sorted(report.refused.items()):
+        typer.echo(f"{number(count)} stay in quarantine: {reason}")
+
+
+@app.command("discard")
+def discard(
+    why: Why,
+    ids: Ids = None,
+    run: Run = None,
+    code: Code = None,
+    event: Event = None,
+    block: Annotated[
+        int | None,
+        typer.Option(
+            help="Give up a whole block of unknown fate: its events are never published again.",
+            show_default=False,
+        ),
+    ] = None,
+    author: Author = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Give quarantined deliveries up, by id or by filter; they stay on record."""
+    from admitone.boundary.admission import wall_clock
+    from admitone.boundary.open import open_boundary
+    from admitone.boundary.reconcile import retract
+    from admitone.core.decisions import Action
+
+    settings = settings_at(home)
+    boundary = open_boundary(settings)
+    who = _author(author)
+    if block is not None:
+        retracted = retract(boundary, block, who, why)
+        document: dict[str, Any] = {"retracted": block, "deliveries": retracted.deliveries}
+        text = f"block {block} given up with its {number(retracted.deliveries)} deliveries"
+    else:
+        done = sum(
+            boundary.ledger.dispose(block_id, chosen, Action.DISCARDED, wall_clock(), who, why)
+            for block_id, chosen in _chosen(settings, ids, run, code, event).items()
+        )
+        document, text = {"discarded": done}, f"{number(done)} discarded"
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(text)
+
+
+def _chosen(
+    settings: Settings,
+    ids: list[str] | None,
+    run: str | None,
+    code: Reason | None,
+    event: str | None,
+) -> dict[int, list[int]]:
+    """Return the deliveries that ids or a filter name, by block."""
+    from admitone.ledger.decisions import in_quarantine
+    from admitone.ledger.open import open_ledger
+    from admitone.ledger.port import Filter
+
+    by_filter = run is not None or code is not None or event is not None
+    if bool(ids) == by_filter:
+        raise typer.BadParameter("name deliveries by id, or by --run, --code or --event")
+    ledger = open_ledger(settings)
+    if not ids:
+        return in_quarantine(ledger, Filter(run_id=run, reason=code, event_id=event))
+    chosen: dict[int, list[int]] = {}
+    for text in ids:
+        block_id, ordinal = _record(text)
+        if not in_quarantine(ledger, Filter(record=(block_id, ordinal))):
+            raise _unknown(text)
+        chosen.setdefault(block_id, []).append(ordinal)
+    return chosen
+
+
+def _author(author: str | None) -> str:
+    import getpass
+
+    return author or getpass.getuser()
+
+
+def _done(row: dict[str, Any]) -> bool:
+    from admitone.core.decisions import DISPOSING_ACTIONS
+
+    return row["resolution"] is not None and row["resolution"]["action"] in DISPOSING_ACTIONS
+
+
+def _unknown(record: str) -> Exception:
+    from admitone.core.errors import NotFound
+
+    return NotFound(
+        f"There is no quarantined delivery {record!r} that something can be done about.",
+        "admitone quarantine list",
+    )
+
+
+def _record(text: str) -> tuple[int, int]:
+    block_id, _, ordinal = text.partition("-")
+    if not (block_id.isdecimal() and ordinal.isdecimal() and len(text) < 30):
+        raise _unknown(text)
+    return int(block_id), int(ordinal)
+
+
 def _load(
     settings: Settings, record: str
 ) -> tuple[dict[str, Any], bytes | None, dict[str, Any] | None, bytes | None]:
-    from admitone.core.errors import NotFound
     from admitone.evidence.originals import original
     from admitone.ledger.open import open_ledger
     from admitone.ledger.port import Filter
 
-    unknown = NotFound(f"There is no quarantined delivery {record!r}.", "admitone quarantine list")
-    block_text, _, ordinal_text = record.partition("-")
-    if not (block_text.isdecimal() and ordinal_text.isdecimal()):
-        raise unknown
+    block_id, ordinal = _record(record)
     ledger = open_ledger(settings)
     folder = settings.resolve(settings.evidence.path)
-    found = next(
-        (
-            row
-            for row in decided(settings, Filter(verdict=Verdict.QUARANTINED))
-            if row["id"] == record
-        ),
-        None,
-    )
+    wanted = Filter(verdict=Verdict.QUARANTINED, record=(block_id, ordinal))
+    found = next(decided(settings, wanted), None)
     if found is None:
-        raise unknown
-    value = original(ledger, folder, int(block_text), int(ordinal_text))
+        raise _unknown(record)
+    value = original(ledger, folder, block_id, ordinal)
     if found["first"] is None:
         return found, value, None, None
     first = found["first"]

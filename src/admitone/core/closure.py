@@ -85,9 +85,18 @@ class Gate:
         }
 
 
+def merkle_leaf(leaf: bytes) -> bytes:
+    """Return the hash of a leaf; it can never be taken for one of a node."""
+    return hashlib.sha256(b"\x00" + leaf).digest()
+
+
 def merkle_root(leaves: Iterable[bytes]) -> bytes:
-    """Return the root over hashed leaves, in the order given; leaves and nodes cannot be confused."""
-    level = [hashlib.sha256(b"\x00" + leaf).digest() for leaf in leaves]
+    """Return the root over leaves, in the order given."""
+    return merkle_root_of([merkle_leaf(leaf) for leaf in leaves])
+
+
+def merkle_root_of(level: list[bytes]) -> bytes:
+    """Return the root over leaves that are hashed already, in the order given."""
     if not level:
         return hashlib.sha256(b"").digest()
     while len(level) > 1:

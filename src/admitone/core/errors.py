@@ -3,6 +3,9 @@
 AdmitoneError
 ├── ConfigurationError      exit 3   a setting is wrong; refused at start
 ├── ServiceUnreachable      exit 4   a store or broker does not answer
+│   └── NotWritten          exit 4   an append failed, and certainly left nothing behind
+├── RecordsRefused          exit 1   the broker certainly refuses some records of an append
+├── CircuitOpen             exit 1   too much would have gone to quarantine
 ├── RunIsRed                exit 5   a gate refused to close a run
 ├── AmbiguityRemains        exit 6   an admission could not be resolved
 ├── IntegrityError          exit 7   stored evidence contradicts itself
@@ -16,7 +19,7 @@ was expected, what came and what to try.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class AdmitoneError(Exception):
@@ -30,7 +33,7 @@ class AdmitoneError(Exception):
         self.remedy = remedy
         super().__init__(f"[{self.code}] {problem}" + (f" Try: {remedy}" if remedy else ""))
 
-    def __reduce__(self) -> tuple[type[AdmitoneError], tuple[str, str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.problem, self.remedy)
 
 
@@ -46,6 +49,31 @@ class ServiceUnreachable(AdmitoneError):
 
     code = "UNREACHABLE"
     exit_code = 4
+
+
+class NotWritten(ServiceUnreachable):
+    """An append failed before anything could be written."""
+
+    code = "NOT_WRITTEN"
+
+
+class RecordsRefused(AdmitoneError):
+    """The broker certainly refuses these records, by topic and row, and has written nothing."""
+
+    code = "RECORDS_REFUSED"
+
+    def __init__(self, problem: str, rows: dict[str, list[int]], remedy: str = "") -> None:
+        self.rows = rows
+        super().__init__(problem, remedy)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problem, self.rows, self.remedy)
+
+
+class CircuitOpen(AdmitoneError):
+    """So many deliveries would have been quarantined that the pipeline stopped before deciding them."""
+
+    code = "CIRCUIT_OPEN"
 
 
 class RunIsRed(AdmitoneError):

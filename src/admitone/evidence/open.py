@@ -1,17 +1,25 @@
-"""The evidence writer the settings name."""
+"""The evidence store and its writer, as the settings name them."""
 
 from __future__ import annotations
 
+from admitone.evidence.store import EvidenceStore, FolderStore, FsspecStore
 from admitone.evidence.writer import EvidenceWriter
 from admitone.ledger.port import Ledger
 from admitone.settings import Settings
 
+_LOCAL = "file://"
+
+
+def open_store(settings: Settings) -> EvidenceStore:
+    """Return the configured store; a `file://` URL is a folder like any other."""
+    path = settings.evidence.path
+    if "://" in path and not path.startswith(_LOCAL):
+        return FsspecStore(path, dict(settings.evidence.options))
+    return FolderStore(settings.resolve(path.removeprefix(_LOCAL)))
+
 
 def open_evidence(settings: Settings, ledger: Ledger) -> EvidenceWriter:
-    """Return a writer for the configured folder."""
+    """Return a writer for the configured store."""
     return EvidenceWriter(
-        ledger,
-        settings.resolve(settings.evidence.path),
-        settings.pipeline.name,
-        settings.evidence.archive,
+        ledger, open_store(settings), settings.pipeline.name, settings.evidence.archive
     )

@@ -1,24 +1,46 @@
-"""Step 5, evidence: receipts, quarantine and archive as tables made from a decided block.
+"""Step 5, evidence: tables made from a decided block, or from what was decided about it later.
 
-Everything comes from the block's row and, for the original bytes, from the journal; so a file can be written
-again and holds the same rows.
+    receipts      every admission, and every publish whose fate was not known
+    quarantine    every anomaly, with its original bytes and the first admission it refers to
+    archive       the admitted envelopes themselves
+    resolutions   what was decided later about a delivery, by whom and why
+
+A block's evidence shows it as it was first decided, for good; what a resolution changes is evidence of its own.
+Everything comes from the ledger's rows and, for the original bytes, from its journal; so a file can be
+written again and holds the same rows.
 """
 
 from __future__ import annotations
+
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_VERDICT, REASON_CODES, VERDICT_CODES, Verdict
-from admitone.ledger.port import Block
+from admitone.ledger.outcomes import Columns
+from admitone.ledger.port import Block, Resolution
 from admitone.ledger.positions import Positions
 from admitone.transport.port import HEADERS_TYPE
 
-RECEIPTS, QUARANTINE, ARCHIVE = "receipts", "quarantine", "archive"
+RECEIPTS, QUARANTINE, ARCHIVE, RESOLUTIONS = "receipts", "quarantine", "archive", "resolutions"
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
 _AMBIGUOUS = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
+SHOWN = {
+    RECEIPTS: (_ADMITTED, _AMBIGUOUS),
+    QUARANTINE: (_QUARANTINED, _AMBIGUOUS),
+    ARCHIVE: (_ADMITTED,),
+    RESOLUTIONS: tuple(range(len(VERDICT_CODES))),
+}
+"""The verdicts whose deliveries a kind of evidence has a row for."""
 
+_EVENT = [
+    ("event_class", pa.string()),
+    ("event_id", pa.string()),
+    ("identity", pa.binary(32)),
+    ("payload_hash", pa.binary(32)),
+]
 _POSITION = [
     ("source_producer", pa.int64()),
     ("source_partition", pa.int32()),
@@ -29,153 +51,240 @@ _BUS = [
     ("bus_partition", pa.int32()),
     ("bus_offset", pa.int64()),
 ]
-RECEIPT_SCHEMA = pa.schema(
-    [
-        ("event_class", pa.string()),
-        ("event_id", pa.string()),
-        ("identity", pa.binary(32)),
-        ("payload_hash", pa.binary(32)),
-        ("published_hash", pa.binary(32)),
-        ("verdict", pa.string()),
-        ("reason", pa.string()),
-        *_POSITION,
-        *_BUS,
-        ("offset_kind", pa.string()),
-        ("event_time", pa.int64()),
-        ("stream_time", pa.int64()),
-        ("append_time", pa.int64()),
-        ("published_at", pa.int64()),
-        ("decided_at", pa.int64()),
-        ("rules", pa.int32()),
-        ("block", pa.int64()),
-        ("ordinal", pa.int32()),
-    ]
-)
-QUARANTINE_SCHEMA = pa.schema(
-    [
-        ("event_class", pa.string()),
-        ("event_id", pa.string()),
-        ("identity", pa.binary(32)),
-        ("payload_hash", pa.binary(32)),
-        ("verdict", pa.string()),
-        ("reason", pa.string()),
-        *_POSITION,
-        ("first_producer", pa.int64()),
-        ("first_partition", pa.int32()),
-        ("first_offset", pa.int64()),
-        ("append_time", pa.int64()),
-        ("decided_at", pa.int64()),
-        ("rules", pa.int32()),
-        ("block", pa.int64()),
-        ("ordinal", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
-ARCHIVE_SCHEMA = pa.schema(
-    [
-        ("event_id", pa.string()),
-        *_POSITION,
-        *_BUS,
-        ("stream_time", pa.int64()),
-        ("value", pa.binary()),
-    ]
-)
-SCHEMAS = {RECEIPTS: RECEIPT_SCHEMA, QUARANTINE: QUARANTINE_SCHEMA, ARCHIVE: ARCHIVE_SCHEMA}
+_ROW = [("rules", pa.int32()), ("block", pa.int64()), ("ordinal", pa.int32())]
+SCHEMAS = {
+    RECEIPTS: pa.schema(
+        [
+            *_EVENT,
+            ("published_hash", pa.binary(32)),
+            ("verdict", pa.string()),
+            ("reason", pa.string()),
+            *_POSITION,
+            *_BUS,
+            ("offset_kind", pa.string()),
+            ("event_time", pa.int64()),
+            ("stream_time", pa.int64()),
+            ("append_time", pa.int64()),
+            ("published_at", pa.int64()),
+            ("decided_at", pa.int64()),
+            *_ROW,
+        ]
+    ),
+    QUARANTINE: pa.schema(
+        [
+            *_EVENT,
+            ("verdict", pa.string()),
+            ("reason", pa.string()),
+            *_POSITION,
+            ("first_producer", pa.int64()),
+            ("first_partition", pa.int32()),
+            ("first_offset", pa.int64()),
+            ("append_time", pa.int64()),
+            ("decided_at", pa.int64()),
+            *_ROW,
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("headers", HEADERS_TYPE),
+        ]
+    ),
+    ARCHIVE: pa.schema(
+        [
+            ("event_id", pa.string()),
+            *_POSITION,
+            *_BUS,
+            ("stream_time", pa.int64()),
+            ("value", pa.binary()),
+            ("headers", HEADERS_TYPE),
+        ]
+    ),
+    RESOLUTIONS: pa.schema(
+        [
+            *_EVENT,
+            ("action", pa.string()),
+            ("verdict", pa.string()),
+            ("reason", pa.string()),
+            *_POSITION,
+            *_BUS,
+            ("offset_kind", pa.string()),
+            ("at", pa.int64()),
+            ("published_at", pa.int64()),
+            ("author", pa.string()),
+            ("explanation", pa.string()),
+            ("cause", pa.int64()),
+            ("resolution", pa.int64()),
+            *_ROW,
+        ]
+    ),
+}
+ORIGINAL_COLUMNS = ("key", "value", "headers")
+"""What a row has from the delivery itself and not from the ledger's columns."""
+_FIRST_COLUMNS = ("first_producer", "first_partition", "first_offset")
 
 
-class BlockEvidence:
-    """A decided block with its columns, and the evidence tables that follow from them."""
+class DeliveryRows:
+    """Deliveries of a block with what was decided about them, and the evidence that follows from it."""
+
+    kinds: ClassVar[tuple[str, ...]]
 
     def __init__(
         self,
         block: Block,
-        columns: tuple[pa.Table, pa.Table, pa.Table | None],
+        facts: pa.Table,
+        decided: pa.Table,
+        bus_offset: pa.ChunkedArray | None,
+        ordinals: np.ndarray,
+        constants: dict[str, tuple[Any, pa.DataType]],
     ) -> None:
-        facts, verdicts, bus = columns
-        route = facts["route"].combine_chunks()
-        self._block = block
-        self._verdict = verdicts["verdict"].to_numpy()
+        self.block = block
+        self._ordinals = ordinals
+        self._verdict = decided["verdict"].to_numpy()
         runs = facts["run"].combine_chunks()
         self._run_names = runs.dictionary.to_pylist()
         self._run_codes = np.asarray(runs.indices)
-        self._table = pa.table(
-            {
-                "event_class": facts["class"].cast(pa.string()),
-                "event_id": facts["event_id"],
-                "identity": facts["identity"],
-                "payload_hash": facts["payload_hash"],
-                "published_hash": facts["payload_hash"],
-                "verdict": _named(VERDICT_CODES, verdicts["verdict"]),
-                "reason": _named(REASON_CODES, verdicts["reason"]),
-                "source_producer": self._constant(block.source.producer_id, pa.int64()),
-                "source_partition": self._constant(block.source.partition, pa.int32()),
-                "source_offset": facts["offset"],
-                "bus_topic": pa.array([d.topic for d in block.destinations]).take(route),
-                "bus_partition": facts["partition"],
-                "bus_offset": self._constant(None, pa.int64())
-                if bus is None
-                else bus["bus_offset"],
-                "offset_kind": pa.array([d.offset_kind for d in block.destinations]).take(route),
-                "event_time": facts["event_time"],
-                "stream_time": facts["stream_time"],
-                "append_time": facts["append_time"],
-                "published_at": self._constant(block.published_at, pa.int64()),
-                "decided_at": self._constant(block.decided_at, pa.int64()),
-                "rules": self._constant(block.rules, pa.int32()),
-                "block": self._constant(block.block_id, pa.int64()),
-                "ordinal": pa.array(np.arange(len(self._verdict), dtype=np.int32)),
-                "first_block": verdicts["first_block"],
-                "first_ordinal": verdicts["first_ordinal"],
-            }
-        )
+        route = facts["route"].combine_chunks()
+        size = facts.num_rows
+        constants = {
+            "source_producer": (block.source.producer_id, pa.int64()),
+            "source_partition": (block.source.partition, pa.int32()),
+            "rules": (block.rules, pa.int32()),
+            "block": (block.block_id, pa.int64()),
+            **constants,
+        }
+        self._columns: dict[str, Any] = {
+            "event_class": facts["class"],
+            "event_id": facts["event_id"],
+            "identity": facts["identity"],
+            "payload_hash": facts["payload_hash"],
+            "published_hash": facts["payload_hash"],
+            "verdict": _named(VERDICT_CODES, decided["verdict"]),
+            "reason": _named(REASON_CODES, decided["reason"]),
+            "source_offset": facts["offset"],
+            "bus_topic": pa.array([d.topic for d in block.destinations], pa.string()).take(route),
+            "bus_partition": facts["partition"],
+            "bus_offset": pa.nulls(size, pa.int64()) if bus_offset is None else bus_offset,
+            "offset_kind": pa.array([d.offset_kind for d in block.destinations], pa.string()).take(
+                route
+            ),
+            "event_time": facts["event_time"],
+            "stream_time": facts["stream_time"],
+            "append_time": facts["append_time"],
+            "ordinal": pa.array(ordinals, pa.int32()),
+            **{
+                name: pa.repeat(pa.scalar(value, kind), size)
+                for name, (value, kind) in constants.items()
+            },
+        }
 
     @property
     def runs(self) -> list[str]:
-        """Return the runs this block has deliveries of."""
-        return sorted(self._block.runs)
+        """Return the runs of these deliveries."""
+        return [self._run_names[code] for code in np.unique(self._run_codes).tolist()]
 
-    def receipts(self, run: str) -> pa.Table:
-        """Return a line for every admission, and for every publish whose fate is not known."""
-        rows = self._rows(run, _ADMITTED, _AMBIGUOUS)
-        return self._table.select(RECEIPT_SCHEMA.names).take(rows).cast(RECEIPT_SCHEMA)
+    def count(self, kind: str, run: str) -> int:
+        """Return how many rows of a kind there are for a run."""
+        return len(self._chosen(kind, run))
 
-    def quarantine(self, run: str, deliveries: pa.Table, positions: Positions) -> pa.Table:
-        """Return the anomalies with their original bytes and the first admission they refer to."""
-        rows = self._rows(run, _QUARANTINED, _AMBIGUOUS)
-        table = self._table.take(rows)
-        originals = deliveries.take(rows)
+    def make(
+        self, kind: str, run: str, positions: Positions, deliveries: pa.Table | None = None
+    ) -> pa.Table:
+        """Return the rows of a kind for a run; without the deliveries the original bytes are left out."""
+        rows = self._chosen(kind, run)
+        taken = pa.array(rows)
+        made: dict[str, Any] = {}
+        for name in SCHEMAS[kind].names:
+            if name in self._columns:
+                made[name] = self._columns[name].take(taken)
+        if kind == QUARANTINE:
+            made |= self._firsts(rows, positions)
+        if deliveries is not None:
+            originals = pa.array(self._ordinals[rows])
+            for name in ORIGINAL_COLUMNS:
+                made[name] = deliveries[name].take(originals)
+        fields = [field for field in SCHEMAS[kind] if field.name in made]
+        return pa.table(
+            [made[field.name].cast(field.type) for field in fields], schema=pa.schema(fields)
+        )
+
+    def hashes(self, kind: str, run: str) -> tuple[pa.Array, pa.Array]:
+        """Return the identities and the payload hashes of the rows that `make` returns."""
+        taken = pa.array(self._chosen(kind, run))
+        return self._columns["identity"].take(taken), self._columns["payload_hash"].take(taken)
+
+    def _chosen(self, kind: str, run: str) -> np.ndarray:
+        if run not in self._run_names:
+            return np.empty(0, dtype=np.int64)
+        of_run = self._run_codes == self._run_names.index(run)
+        return np.flatnonzero(np.isin(self._verdict, SHOWN[kind]) & of_run)
+
+    def _firsts(self, rows: np.ndarray, positions: Positions) -> dict[str, pa.Array]:
+        raise NotImplementedError
+
+
+class BlockRows(DeliveryRows):
+    """A decided block, as it was first decided."""
+
+    kinds = (RECEIPTS, QUARANTINE, ARCHIVE)
+
+    def __init__(self, block: Block, columns: Columns) -> None:
+        facts, verdicts, bus = columns
+        self._verdicts = verdicts
+        super().__init__(
+            block,
+            facts,
+            verdicts,
+            None if bus is None else bus["bus_offset"],
+            np.arange(facts.num_rows),
+            {
+                "published_at": (block.published_at, pa.int64()),
+                "decided_at": (block.decided_at, pa.int64()),
+            },
+        )
+
+    def _firsts(self, rows: np.ndarray, positions: Positions) -> dict[str, pa.Array]:
+        chosen = self._verdicts.select(["first_block", "first_ordinal"]).take(pa.array(rows))
         firsts = [
             (None, None, None) if block is None else positions.of(block, ordinal)
             for block, ordinal in zip(
-                table["first_block"].to_pylist(), table["first_ordinal"].to_pylist(), strict=True
+                chosen["first_block"].to_pylist(), chosen["first_ordinal"].to_pylist(), strict=True
             )
         ]
-        for index, name in enumerate(("first_producer", "first_partition", "first_offset")):
-            field = QUARANTINE_SCHEMA.field(name)
-            table = table.append_column(
-                field, pa.array([first[index] for first in firsts], field.type)
-            )
-        for name in ("key", "value", "headers"):
-            table = table.append_column(QUARANTINE_SCHEMA.field(name), originals[name])
-        return table.select(QUARANTINE_SCHEMA.names).cast(QUARANTINE_SCHEMA)
+        return {
+            name: pa.array([first[index] for first in firsts], SCHEMAS[QUARANTINE].field(name).type)
+            for index, name in enumerate(_FIRST_COLUMNS)
+        }
 
-    def archive(self, run: str, deliveries: pa.Table) -> pa.Table:
-        """Return the admitted envelopes themselves."""
-        rows = self._rows(run, _ADMITTED)
-        table = self._table.select([n for n in ARCHIVE_SCHEMA.names if n != "value"]).take(rows)
-        values = deliveries["value"].take(rows)
-        return table.append_column(ARCHIVE_SCHEMA.field("value"), values).cast(ARCHIVE_SCHEMA)
 
-    def _rows(self, run: str, *verdicts: int) -> pa.Array:
-        of_run = self._run_codes == self._run_names.index(run)
-        return pa.array(np.flatnonzero(np.isin(self._verdict, verdicts) & of_run))
+class ResolutionRows(DeliveryRows):
+    """What a resolution says about deliveries of a block: a row each, and a receipt for what it admits."""
 
-    def _constant(self, value: object, kind: pa.DataType) -> pa.Array:
-        return pa.repeat(pa.scalar(value, kind), len(self._verdict))
+    kinds = (RESOLUTIONS, RECEIPTS, ARCHIVE)
+
+    def __init__(self, resolution: Resolution, block: Block, columns: Columns) -> None:
+        ordinals = resolution.changes["ordinal"].to_numpy()
+        super().__init__(
+            block,
+            columns[0].take(pa.array(ordinals)),
+            resolution.changes,
+            resolution.changes["bus_offset"],
+            ordinals,
+            {
+                "action": (str(resolution.action), pa.string()),
+                "at": (resolution.at, pa.int64()),
+                "decided_at": (resolution.at, pa.int64()),
+                "published_at": (resolution.published_at, pa.int64()),
+                "author": (resolution.author, pa.string()),
+                "explanation": (resolution.reason, pa.string()),
+                "cause": (resolution.cause, pa.int64()),
+                "resolution": (resolution.resolution_id, pa.int64()),
+            },
+        )
+
+    @property
+    def admits(self) -> bool:
+        """Tell whether it admits anything, so that the envelopes are archived now."""
+        return bool((self._verdict == _ADMITTED).any())
 
 
 def _named(names: tuple[str | None, ...], codes: pa.ChunkedArray) -> pa.Array:
-    texts = pa.array([None if name is None else str(name) for name in names])
+    texts = pa.array([None if name is None else str(name) for name in names], pa.string())
     return texts.take(codes.combine_chunks())

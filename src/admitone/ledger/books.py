@@ -8,7 +8,8 @@ one by one from the verdict columns.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,14 +51,20 @@ class Account:
         }
 
 
-def books(ledger: LedgerReader, run_id: str | None = None) -> dict[str, Any]:
-    """Return the books of every run, or of one."""
+def books(
+    ledger: LedgerReader, run_id: str | None = None, until: Mapping[Source, int] | None = None
+) -> dict[str, Any]:
+    """Return the books of every run, or of one; as they were at earlier marks where these are given."""
     accounts: dict[str, dict[Source, Account]] = defaultdict(lambda: defaultdict(Account))
     chains: dict[Source, list[Block]] = defaultdict(list)
     with ledger.snapshot():
         infos = {info.source: info for info in ledger.sources()}
-        in_flight = ledger.blocks(states=[BlockState.IN_FLIGHT])
+        in_flight = ledger.blocks(states=[BlockState.IN_FLIGHT]) if until is None else []
+        if until is not None:
+            infos = {source: _at(infos[source], mark) for source, mark in until.items()}
         for block, facts, verdicts, _ in ledger.decided():
+            if until is not None and block.last_offset > until.get(block.source, NOTHING_DECIDED):
+                continue
             chains[block.source].append(block)
             _add_block(accounts, block, facts, verdicts)
     for block in in_flight:
@@ -71,6 +78,10 @@ def books(ledger: LedgerReader, run_id: str | None = None) -> dict[str, Any]:
             if run_id is None or run == run_id
         ]
     }
+
+
+def _at(info: SourceInfo, offset: int) -> SourceInfo:
+    return replace(info, mark=replace(info.mark, offset=offset))
 
 
 def _add_block(

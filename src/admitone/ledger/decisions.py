@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +16,10 @@ from admitone.core.decisions import (
     CODE_OF_VERDICT,
     REASON_CODES,
     VERDICT_CODES,
+    Verdict,
 )
 from admitone.core.replay import StreamMetadata
+from admitone.ledger.outcomes import disposed
 from admitone.ledger.port import Block, Filter, LedgerReader
 from admitone.ledger.positions import Positions
 
@@ -30,6 +33,19 @@ def decisions(ledger: LedgerReader, wanted: Filter) -> Iterator[Row]:
         rows = _matching(wanted, block, facts, verdicts, bus)
         if len(rows):
             yield from _rows(block, facts, verdicts, bus, rows, positions, _later(ledger, block))
+
+
+def in_quarantine(ledger: LedgerReader, wanted: Filter) -> dict[int, list[int]]:
+    """Return the wanted deliveries that are in quarantine and nothing was done about, by block."""
+    wanted = replace(wanted, verdict=Verdict.QUARANTINED)
+    found: dict[int, list[int]] = {}
+    for block, facts, verdicts, bus in ledger.decided(wanted):
+        done = disposed(ledger.resolutions([block.block_id]))
+        chosen = _matching(wanted, block, facts, verdicts, bus).tolist()
+        waiting = [ordinal for ordinal in chosen if ordinal not in done]
+        if waiting:
+            found[block.block_id] = waiting
+    return found
 
 
 def _later(ledger: LedgerReader, block: Block) -> dict[int, Row]:

@@ -17,6 +17,7 @@ from admitone.core.decisions import (
     ADMISSION_OF_BLOCK,
     CODE_OF_REASON,
     CODE_OF_VERDICT,
+    DISPOSING_ACTIONS,
     JUDGEMENTS,
     BlockState,
     Reason,
@@ -173,6 +174,16 @@ def disposal(verdicts: pa.Table, ordinals: Iterable[int]) -> list[dict[str, Any]
 def quarantined(verdicts: pa.Table) -> set[int]:
     """Return the ordinals in quarantine."""
     return set(np.flatnonzero(verdicts["verdict"].to_numpy() == _QUARANTINED).tolist())
+
+
+def disposed(resolutions: Iterable[Resolution]) -> set[int]:
+    """Return the ordinals about which something was done."""
+    return {
+        ordinal
+        for resolution in resolutions
+        if resolution.action in DISPOSING_ACTIONS
+        for ordinal in resolution.changes["ordinal"].to_pylist()
+    }
 
 
 def changes_table(changes: list[dict[str, Any]]) -> pa.Table:

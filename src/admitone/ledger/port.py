@@ -237,7 +237,11 @@ class LedgerReader(Protocol):
         """Return the state of each run, OPEN or CLOSED."""
 
     def blocks(
-        self, *, states: Sequence[BlockState] | None = None, source: Source | None = None
+        self,
+        *,
+        states: Sequence[BlockState] | None = None,
+        source: Source | None = None,
+        ids: Sequence[int] | None = None,
     ) -> list[Block]:
         """Return block rows in the order they were claimed."""
 

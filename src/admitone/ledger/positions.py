@@ -13,16 +13,16 @@ from admitone.ledger.port import LedgerReader, Source
 class Positions:
     """Looks source positions up, remembering the blocks it read."""
 
-    def __init__(self, ledger: LedgerReader, sources: dict[int, Source] | None = None) -> None:
+    def __init__(self, ledger: LedgerReader) -> None:
         self._ledger = ledger
-        self._sources = sources or {block.block_id: block.source for block in ledger.blocks()}
-        self._offsets = lru_cache(maxsize=256)(self._read_offsets)
+        self._block = lru_cache(maxsize=256)(self._read)
 
     def of(self, block_id: int, ordinal: int) -> StreamMetadata:
         """Return where the delivery was read."""
-        return StreamMetadata(*self._sources[block_id], int(self._offsets(block_id)[ordinal]))
+        source, offsets = self._block(block_id)
+        return StreamMetadata(*source, int(offsets[ordinal]))
 
-    def _read_offsets(self, block_id: int) -> np.ndarray:
+    def _read(self, block_id: int) -> tuple[Source, np.ndarray]:
+        (block,) = self._ledger.blocks(ids=[block_id])
         facts, _, _ = self._ledger.columns(block_id)
-        offsets: np.ndarray = facts["offset"].to_numpy()
-        return offsets
+        return block.source, facts["offset"].to_numpy()

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from admitone.core.decisions import DISPOSING_ACTIONS, Action, BlockState
+from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
@@ -22,6 +22,7 @@ from admitone.ledger.outcomes import (
     changes_table,
     contradictions,
     disposal,
+    disposed,
     follower_changes,
     mismatched,
     own_changes,
@@ -32,7 +33,6 @@ from admitone.ledger.port import (
     Destination,
     EvidenceFile,
     Late,
-    Resolution,
     Resolved,
     Source,
 )
@@ -252,16 +252,6 @@ def note_contradictions(
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = 'OPEN'",
         rows,
     )
-
-
-def disposed(resolutions: Iterable[Resolution]) -> set[int]:
-    """Return the ordinals about which something was done."""
-    return {
-        ordinal
-        for resolution in resolutions
-        if resolution.action in DISPOSING_ACTIONS
-        for ordinal in resolution.changes["ordinal"].to_pylist()
-    }
 
 
 def _still_ambiguous(db: sqlite3.Connection, block_id: int) -> None:

@@ -85,10 +85,15 @@ class SqliteReader:
             return dict(db.execute("SELECT run_id, state FROM run ORDER BY run_id"))
 
     def blocks(
-        self, *, states: Sequence[BlockState] | None = None, source: Source | None = None
+        self,
+        *,
+        states: Sequence[BlockState] | None = None,
+        source: Source | None = None,
+        ids: Sequence[int] | None = None,
     ) -> list[Block]:
         """Return block rows in the order they were claimed."""
-        where, values = ["true"], []
+        where: list[str] = ["true"]
+        values: list[object] = []
         if states is not None:
             # Spelled out, because a bound value would hide the partial index from the planner.
             where.append(
@@ -97,6 +102,9 @@ class SqliteReader:
         if source is not None:
             where.append("producer_id = ? AND partition = ?")
             values += list(source)
+        if ids is not None:
+            where.append("block_id IN (SELECT value FROM json_each(?))")
+            values.append(orjson.dumps(list(ids)).decode())
         with self._database.snapshot() as db:
             rows = db.execute(f"{_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values)
             return [_block(row) for row in rows]

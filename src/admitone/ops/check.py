@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from admitone.boundary.publishing import HEADER_NAMES
 from admitone.core.replay import StreamMetadata
-from admitone.evidence.closure import expected_rows
-from admitone.evidence.writer import read_file
+from admitone.evidence.audit import RunAudit, audit_run
+from admitone.evidence.audit_log import IDENTITY_HEADER, ORIGIN_HEADER
 from admitone.ledger.books import books
-from admitone.ledger.columns import logical_digest
 from admitone.ledger.decisions import decisions
 from admitone.ledger.port import Filter, LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
 
-_IDENTITY = HEADER_NAMES.index("identity")
+
+class _Record(NamedTuple):
+    """A record of an admitted topic: where it is, and what it says it is."""
+
+    offset: int
+    identity: str | None
+    positions: tuple[StreamMetadata | None, StreamMetadata | None]
+    """What the key says, and the origin of a late publish."""
 
 
 def check_log(ledger: LedgerReader, transport: Transport, settings: Settings) -> list[str]:
@@ -36,45 +42,58 @@ def check_log(ledger: LedgerReader, transport: Transport, settings: Settings) ->
         topic = transport.topic(name)
         for partition, end in enumerate(transport.ends(topic)):
             for batch in transport.read(topic, partition, 0, end):
-                for offset, key, identity in _rows(batch):
-                    found = (identity, StreamMetadata.from_bytes(key))
-                    expected = pinned.pop((name, partition, offset), None)
-                    if found != expected:
+                for found in _records(batch):
+                    identity, position = pinned.pop((name, partition, found.offset), (None, None))
+                    if found.identity != identity or position not in found.positions:
                         problems.append(
-                            f"{name}:{partition}:{offset} holds {found}, pinned {expected}"
+                            f"{name}:{partition}:{found.offset} holds {found.identity} from"
+                            f" {found.positions}, pinned {identity} from {position}"
                         )
     return problems + [f"{place} is pinned but not on the log" for place in pinned]
 
 
-def _rows(batch: pa.RecordBatch) -> list[tuple[int, bytes, str]]:
-    return [
-        (offset, key, headers[_IDENTITY]["value"].hex())
-        for offset, key, headers in zip(
-            *(batch.column(name).to_pylist() for name in ("offset", "key", "headers")), strict=True
+def _records(batch: pa.RecordBatch) -> Iterator[_Record]:
+    for offset, key, headers in zip(
+        *(batch.column(name).to_pylist() for name in ("offset", "key", "headers")), strict=True
+    ):
+        named = {header["key"]: header["value"] for header in headers}
+        identity = named.get(IDENTITY_HEADER)
+        yield _Record(
+            offset,
+            None if identity is None else identity.hex(),
+            (
+                StreamMetadata.from_bytes(key),
+                StreamMetadata.from_bytes(named.get(ORIGIN_HEADER)),
+            ),
         )
-    ]
 
 
 def check_evidence(ledger: LedgerReader, settings: Settings) -> list[str]:
-    """Compare the evidence files with the ledger: intact, and a row for every decision that needs one."""
-    folder = settings.resolve(settings.evidence.path)
+    """Compare the evidence with the ledger: intact, and a row for every decision that needs one."""
     problems = [f"block {number} has no evidence" for number in ledger.pending_evidence()]
-    rows: Counter[tuple[str, str]] = Counter()
-    for file in ledger.evidence_files():
-        try:
-            table = read_file(folder, file.path, file.kind)
-        except (OSError, pa.ArrowException) as error:
-            problems.append(f"{file.path} cannot be read: {error}")
-            continue
-        if logical_digest(table) != file.digest:
-            problems.append(f"{file.path} holds other rows than were written")
-        rows[file.run_id, file.kind] += table.num_rows
-    for run in books(ledger)["runs"]:
-        expected = expected_rows(run, settings.evidence.archive)
-        for kind, count in expected.items():
-            found = rows[run["run_id"], kind]
-            if found != count:
-                problems.append(f"run {run['run_id']} has {found} rows of {kind}, expected {count}")
-        if not run["balanced"]:
-            problems.append(f"the books of run {run['run_id']} do not balance")
-    return problems
+    problems += [f"resolution {number} has no evidence" for number in ledger.pending_resolutions()]
+    for run in ledger.runs():
+        problems += _problems(audit_run(run, ledger, None, settings))
+    return problems + [
+        f"the books of run {run['run_id']} do not balance"
+        for run in books(ledger)["runs"]
+        if not run["balanced"]
+    ]
+
+
+def _problems(audit: RunAudit) -> Iterator[str]:
+    run, found, files = audit.scope.run_id, audit.decisions, audit.files
+    for damage in (*files.damaged, *files.strange):
+        yield f"{damage.file.path} {damage.what}"
+    for kind, (missing, repeated) in audit.miscounted.items():
+        yield f"run {run} lacks {missing} rows of {kind} and has {repeated} more than once"
+    for count, what in (
+        (files.drifted, "archived envelopes are not what the ledger says"),
+        (found.wrong_identities, "admissions have another identity than their fields give"),
+        (found.misjudged, "duplicates or contradictions do not fit their first admission"),
+        (found.unplaced, "admissions have no place on the log"),
+        (len(found.altered), "blocks are not as they were decided"),
+        (len(audit.foreign), "files in its folder are no evidence"),
+    ):
+        if count:
+            yield f"run {run}: {count} {what}"

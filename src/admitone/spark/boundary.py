@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from admitone.boundary.admission import Boundary, OwnedPartition, wall_clock
+from admitone.boundary.admission import Boundary, wall_clock
 from admitone.boundary.open import create_topics, open_boundary
+from admitone.boundary.partition import OwnedPartition
 from admitone.core.errors import IntegrityError
 from admitone.evidence.open import open_evidence
 from admitone.settings import Settings

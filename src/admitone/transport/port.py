@@ -90,7 +90,11 @@ class Transport(Protocol):
         """Fence every earlier holder of the name and return the new epoch."""
 
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
-        """Append to several topics in one transaction; tables follow `OUTGOING_SCHEMA`."""
+        """Append to several topics in one transaction; tables follow `OUTGOING_SCHEMA`.
+
+        `Fenced`, `RecordsRefused` and `NotWritten` say for certain that nothing was written; after any other
+        error that is not known.
+        """
 
     def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield committed records with start <= offset < end, in offset order."""

@@ -1,0 +1,234 @@
+"""Release: quarantined deliveries are delivered again, through a door of their own (EVD-7, EVD-8).
+
+A released delivery is judged by the rules in force now. What they still refuse stays where it is; what passes gets a
+new position at a producer of its own and goes through the same protocol as everything else, with its
+original position in a header. The quarantined decision stands and gets a note of what was done.
+
+A contradiction is released by an explicit choice: keep the first admission, or admit the other payload under
+a new identity that names the old one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.publishing import ORIGIN_HEADER
+from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
+from admitone.core.errors import AdmitoneError
+from admitone.core.replay import StreamMetadata, producer_id
+from admitone.ledger.port import Block, Filter, Source, SourceInfo
+from admitone.transport.port import HEADERS_TYPE
+
+if TYPE_CHECKING:
+    from admitone.boundary.admission import Boundary
+
+Fetch = Callable[[int, list[int]], pa.Table]
+"""Returns key, value and headers of deliveries of a block."""
+
+RELEASE_DOOR = "release"
+_FINAL = frozenset({Reason.RUN_CLOSED, Reason.IDENTITY_RETRACTED})
+_DELIVERY_SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+
+
+class Choice(StrEnum):
+    """What to do about a contradiction."""
+
+    KEEP_FIRST = "keep-first"
+    AS_NEW = "as-new"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Who does it, and why."""
+
+    author: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a release."""
+
+    released: Counter[Verdict] = field(default_factory=Counter)
+    kept_first: int = 0
+    refused: Counter[Reason] = field(default_factory=Counter)
+    """Still in quarantine, by the reason the rules in force give."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """One quarantined delivery on its way back."""
+
+    block_id: int
+    ordinal: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[dict[str, Any]]
+    reason: Reason
+
+
+def release(
+    boundary: Boundary,
+    fetch: Fetch,
+    chosen: Mapping[int, Iterable[int]],
+    signature: Signature,
+    choice: Choice | None = None,
+) -> Report:
+    """Release quarantined deliveries, given as ordinals by block."""
+    report = Report()
+    blocks = {block.block_id: block for block in boundary.ledger.blocks(ids=list(chosen))}
+    infos = {info.source: info for info in boundary.ledger.sources()}
+    by_source: dict[Source, list[_Again]] = defaultdict(list)
+    for block_id, ordinals in sorted(chosen.items()):
+        block = blocks[block_id]
+        again = _prepare(boundary, fetch, block, sorted(ordinals), signature, choice, report)
+        by_source[block.source] += again
+    for source, deliveries in by_source.items():
+        size = boundary.options.max_block
+        for start in range(0, len(deliveries), size):
+            piece = deliveries[start : start + size]
+            _deliver(boundary, infos[source], piece, signature, report)
+    return report
+
+
+def _prepare(
+    boundary: Boundary,
+    fetch: Fetch,
+    block: Block,
+    ordinals: list[int],
+    signature: Signature,
+    choice: Choice | None,
+    report: Report,
+) -> list[_Again]:
+    """Read the originals; settle what needs no delivery."""
+    ((_, facts, verdicts, _),) = boundary.ledger.decided(Filter(record=(block.block_id, 0)))
+    reasons = {ordinal: REASON_CODES[verdicts["reason"][ordinal].as_py()] for ordinal in ordinals}
+    contradictions = [o for o in ordinals if reasons[o] is Reason.PAYLOAD_MISMATCH]
+    if contradictions and choice is None:
+        raise AdmitoneError(
+            f"Delivery {block.block_id}-{contradictions[0]} contradicts an admission: releasing it needs a"
+            " choice.",
+            "--keep-first confirms the admission; --as-new admits the other payload under a new identity",
+        )
+    if contradictions and choice is Choice.KEEP_FIRST:
+        report.kept_first += boundary.ledger.dispose(
+            block.block_id, contradictions, Action.KEPT_FIRST, boundary.clock(),
+            signature.author, signature.reason,
+        )  # fmt: skip
+        ordinals = [ordinal for ordinal in ordinals if ordinal not in set(contradictions)]
+    for ordinal in list(ordinals):
+        reason = reasons[ordinal]
+        if reason in _FINAL:
+            report.refused[reason] += 1
+            ordinals.remove(ordinal)
+    found = []
+    originals = fetch(block.block_id, ordinals).to_pylist() if ordinals else []
+    for ordinal, original in zip(ordinals, originals, strict=True):
+        fact = {name: facts[name][ordinal].as_py() for name in ("offset", "run", "event_id")}
+        value = original["value"]
+        if reasons[ordinal] is Reason.PAYLOAD_MISMATCH:
+            identity = facts["identity"][ordinal].as_py()
+            digest = facts["payload_hash"][ordinal].as_py()
+            value = _under_new_identity(value, fact["event_id"], identity, digest)
+        position = StreamMetadata(*block.source, fact["offset"])
+        headers = _headers(original["headers"], position, fact["run"])
+        found.append(
+            _Again(block.block_id, ordinal, original["key"], value, headers, reasons[ordinal])
+        )
+    return found
+
+
+def _under_new_identity(value: bytes, event_id: str, identity: bytes, digest: bytes) -> bytes:
+    """Return an envelope with another event id, always the same one for this payload, that names the old."""
+    envelope = orjson.loads(value)
+    envelope["metadata"]["eventId"] = f"{event_id}~{digest.hex()[:16]}"
+    envelope["metadata"]["corrects"] = {"eventId": event_id, "identity": identity.hex()}
+    return orjson.dumps(envelope)
+
+
+def _headers(
+    headers: list[dict[str, Any]] | None, position: StreamMetadata, run: str
+) -> list[dict[str, Any]]:
+    """Return a delivery's headers with the position and the run it first had."""
+    kept = [entry for entry in headers or [] if entry["key"] != ORIGIN_HEADER]
+    if not any(entry["key"] == "runId" for entry in kept):
+        kept.append({"key": "runId", "value": run.encode()})
+    return [*kept, {"key": ORIGIN_HEADER, "value": position.to_bytes()}]
+
+
+def _deliver(
+    boundary: Boundary, info: SourceInfo, again: list[_Again], signature: Signature, report: Report
+) -> None:
+    door = _door(boundary, info)
+    judged = door.read(_table(again, door.mark.offset + 1, boundary.clock()))
+    codes = judged.facts["reason"].to_pylist()
+    passed = [delivery for delivery, code in zip(again, codes, strict=True) if not code]
+    report.refused.update(REASON_CODES[code] for code in codes if code)
+    if not passed:
+        return
+    start = door.mark.offset + 1
+    for admitted in door.admit(_table(passed, start, boundary.clock())):
+        _, verdicts, _ = boundary.ledger.columns(admitted.block_id)
+        values, counts = np.unique(verdicts["verdict"].to_numpy(), return_counts=True)
+        for code, count in zip(values.tolist(), counts.tolist(), strict=True):
+            report.released[VERDICT_CODES[code]] += count
+    done: dict[int, dict[int, int]] = defaultdict(dict)
+    for number, delivery in enumerate(passed, start):
+        done[delivery.block_id][delivery.ordinal] = number
+    for block_id, numbers in done.items():
+        where = f"{door.source.producer_id}:{door.source.partition}:{min(numbers.values())}"
+        boundary.ledger.dispose(
+            block_id, list(numbers), Action.RELEASED, boundary.clock(), signature.author,
+            f"{signature.reason} (delivered again from {where})",
+        )  # fmt: skip
+
+
+def _door(boundary: Boundary, info: SourceInfo) -> OwnedPartition:
+    """Take over the door of released deliveries that belongs to a source partition."""
+    source, topic_id = info.source, info.topic_id
+    if info.door != RELEASE_DOOR:
+        topic_id = f"{RELEASE_DOOR}:{info.topic_id}"
+        cluster = boundary.transport.cluster
+        number = producer_id(info.pipeline, RELEASE_DOOR, cluster, info.topic_id)
+        source = Source(number, info.source.partition)
+        name = f"{RELEASE_DOOR}:{info.topic}"
+        boundary.ledger.register_source(source, info.pipeline, name, topic_id, RELEASE_DOOR)
+    epoch, producer_epoch = boundary.resolve_all(source, None)
+    return OwnedPartition(
+        boundary, source, None, epoch, producer_epoch, None, info.mark.stream_time
+    )
+
+
+def _table(again: list[_Again], start: int, now: int) -> pa.Table:
+    moment = datetime.fromtimestamp(now / 1000, UTC)
+    return pa.Table.from_pylist(
+        [
+            {
+                "offset": start + number,
+                "timestamp": moment,
+                "key": delivery.key,
+                "value": delivery.value,
+                "headers": delivery.headers,
+            }
+            for number, delivery in enumerate(again)
+        ],
+        schema=_DELIVERY_SCHEMA,
+    )

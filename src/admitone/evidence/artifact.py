@@ -1,0 +1,91 @@
+"""The closing artifact: what a run was when it was closed, from the stores (CLS-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import orjson
+
+from admitone.core.closure import Gate
+from admitone.core.decisions import RULES_VERSION
+from admitone.evidence.audit import RunAudit
+from admitone.ledger.books import books
+from admitone.ledger.port import EvidenceFile, LedgerReader, SourceInfo
+from admitone.settings import Settings
+
+ARTIFACT_VERSION = 1
+
+Artifact = dict[str, Any]
+
+
+def make_artifact(
+    audit: RunAudit,
+    gate: Gate,
+    ledger: LedgerReader,
+    settings: Settings,
+    waived: Collection[str],
+    closed_at: int,
+) -> Artifact:
+    """Return the artifact of a run that is about to be closed; to be asked in the audit's own snapshot."""
+    (account,) = books(ledger, gate.run_id)["runs"]
+    return {
+        "version": ARTIFACT_VERSION,
+        "run_id": gate.run_id,
+        "closed_at": closed_at,
+        "books": account,
+        "marks": [_mark(info) for info in ledger.sources()],
+        "merkle_root": audit.files.leaves.root().hex(),
+        "receipts": len(audit.files.leaves),
+        "evidence": [file_entry(file) for file in audit.files.files],
+        "parameters": _parameters(settings),
+        "waived": sorted(waived),
+        "gate": gate.document(),
+    }
+
+
+def to_bytes(artifact: Artifact) -> bytes:
+    """Return an artifact as canonical JSON: sorted keys, no white space."""
+    return orjson.dumps(artifact, option=orjson.OPT_SORT_KEYS)
+
+
+def file_entry(file: EvidenceFile) -> dict[str, Any]:
+    """Return an evidence file as the artifact lists it."""
+    return {
+        "path": file.path,
+        "kind": file.kind,
+        "rows": file.rows,
+        "digest": file.digest.hex(),
+        "checksum": file.checksum.hex(),
+    }
+
+
+def _mark(info: SourceInfo) -> dict[str, Any]:
+    return {
+        "producer_id": info.source.producer_id,
+        "partition": info.source.partition,
+        "topic": info.topic,
+        "offset": info.mark.offset,
+        "stream_time": info.mark.stream_time,
+    }
+
+
+def _parameters(settings: Settings) -> dict[str, Any]:
+    return {
+        "rules": RULES_VERSION,
+        "retention_ms": settings.dedup.retention,
+        "future_tolerance_ms": settings.pipeline.future_tolerance,
+        "max_event_bytes": settings.pipeline.max_event_bytes,
+        "archive": settings.evidence.archive,
+        "topics": [
+            {
+                "family": entry.family,
+                "topic": entry.topic,
+                "event_types": list(entry.event_types),
+                "partitions": entry.partitions,
+                "key_fields": list(entry.key_fields),
+                "required": entry.required,
+            }
+            for entry in settings.topics
+        ],
+    }

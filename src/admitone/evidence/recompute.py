@@ -1,0 +1,82 @@
+"""Who an event is and what it carries, computed again from its envelope."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from admitone.core.canonical import Refused, canonical_json, parse_strict
+from admitone.core.identity import identity_of
+from admitone.ledger.columns import fixed_bytes
+
+_NAMING = ("runId", "eventClass")
+
+
+def differing(
+    run_id: str, values: pa.Array, headers: pa.Array, identities: pa.Array, hashes: pa.Array
+) -> int:
+    """Return how many envelopes have another identity or payload hash than the ledger says."""
+    recomputed = list(_recomputed(run_id, values, headers))
+    expected = _joined(identities), _joined(hashes)
+    # Nearly always everything is as it was, and two comparisons of all the bytes say so.
+    if tuple(b"".join(column) for column in zip(*recomputed, strict=True)) == expected:
+        return 0
+    return sum(
+        found != said
+        for found, said in zip(
+            recomputed, zip(identities.to_pylist(), hashes.to_pylist(), strict=True), strict=True
+        )
+    )
+
+
+def _recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Iterator[tuple[bytes, bytes]]:
+    named = {name: header_values(headers, name) for name in _NAMING}
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            envelope = parse_strict(value)
+            metadata, payload = envelope["metadata"], envelope["payload"]
+            run = metadata.get("runId") or named["runId"].get(row, run_id)
+            event_class = metadata.get("eventClass") or named["eventClass"].get(
+                row, metadata["eventType"]
+            )
+            identity = identity_of(run, event_class, metadata["eventId"])
+            yield identity, hashlib.sha256(canonical_json(payload)).digest()
+        except (Refused, KeyError, TypeError, AttributeError):
+            yield b"", b""
+
+
+def header_values(headers: pa.Array, name: str) -> dict[int, str]:
+    """Return the text of a header by row, where a row has it."""
+    rows, values = header_column(headers, name)
+    # A header that is no text was overruled, or the delivery would not have been admitted.
+    texts = [(value or b"").decode(errors="replace") for value in values.to_pylist()]
+    return dict(zip(rows.tolist(), texts, strict=True))
+
+
+def header_column(headers: pa.Array, name: str) -> tuple[np.ndarray, pa.Array]:
+    """Return the rows that have a header, and its bytes there."""
+    entries = headers.flatten()
+    hits = np.flatnonzero(np.asarray(pc.equal(entries.field("key"), name)))
+    rows: np.ndarray = np.asarray(headers.value_parent_indices())[hits]
+    return rows, entries.field("value").take(pa.array(hits))
+
+
+def wrong_identities(run_id: str, classes: pa.Array, event_ids: pa.Array, said: pa.Array) -> int:
+    """Return how many identities are missing, or not what run, class and event id give."""
+    found = [
+        b""
+        if event_class is None or event_id is None
+        else identity_of(run_id, event_class, event_id)
+        for event_class, event_id in zip(classes.to_pylist(), event_ids.to_pylist(), strict=True)
+    ]
+    if not said.null_count and b"".join(found) == _joined(said):
+        return 0
+    return sum(one != other for one, other in zip(found, said.to_pylist(), strict=True))
+
+
+def _joined(column: pa.Array) -> bytes:
+    return bytes(fixed_bytes(column.drop_null()))

@@ -1,0 +1,42 @@
+"""Which deliveries of a run are looked at: all of them, or what was decided up to the marks of its closing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from admitone.ledger.port import NOTHING_DECIDED, Block, LedgerReader, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A run, up to the marks of its closing where it is closed."""
+
+    run_id: str
+    marks: Mapping[Source, int] | None = None
+
+    @classmethod
+    def of(cls, run_id: str, ledger: LedgerReader) -> Scope:
+        """Return what there is to look at of a run as it stands."""
+        artifact = ledger.closure(run_id)
+        return cls(run_id, None if artifact is None else marks_of(artifact))
+
+    def holds(self, block: Block) -> bool:
+        """Tell whether a block was decided before the closing; what comes after does not disturb it."""
+        if self.marks is None:
+            return True
+        return block.last_offset <= self.marks.get(block.source, NOTHING_DECIDED)
+
+
+def marks_of(artifact: bytes) -> dict[Source, int] | None:
+    """Return the marks in an artifact; None where it is none."""
+    try:
+        marks: list[dict[str, Any]] = orjson.loads(artifact)["marks"]
+        found = {Source(mark["producer_id"], mark["partition"]): mark["offset"] for mark in marks}
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    numbers = {type(number) for source, offset in found.items() for number in (*source, offset)}
+    return found if numbers <= {int} else None
