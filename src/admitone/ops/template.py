@@ -12,6 +12,8 @@ max_block = 100000           # deliveries decided in one ledger transaction
 max_event_bytes = 900000     # longer ones are quarantined, PAYLOAD_TOO_LARGE
 future_tolerance = "1h"      # an event may be this far ahead of its append time
 claim_lease = "60s"          # how long somebody else's unfinished block is waited for
+quarantine_limit = 0.5       # stop before more than this share of deliveries goes to quarantine; 1 never stops
+quarantine_window = 1000     # judged over at least this many deliveries of a partition
 
 [transport]
 kind = "folder"
@@ -21,10 +23,10 @@ raw_partitions = 4
 max_per_trigger = 400000     # deliveries in one Spark batch, over all partitions
 
 [ledger]
-url = "sqlite:data/ledger.db"
+url = "sqlite:data/ledger.db"    # or postgresql://user@host/database; the password from the environment
 
 [evidence]
-path = "data/evidence"
+path = "data/evidence"       # or the URL of an object store: s3://bucket/prefix
 archive = true               # keep the admitted envelopes themselves
 journal_retention = "1d"     # originals stay in the ledger this long after their evidence is written
 
