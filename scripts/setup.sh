@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv with the pinned dependencies, and sees that Java is there. Does nothing when nothing changed.
+# Makes .venv with the pinned dependencies, and sees that Java is there, and PostgreSQL for the tests of the ledger on it.
+# Does nothing when nothing changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,6 +29,17 @@ if [ -z "$version" ] || [ "$version" -lt 17 ]; then
     say "Install it (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME, then try again."
     exit 3
   }
+fi
+
+# Only the programs are wanted: the tests run clusters of their own, so the package must not start one.
+debian_postgres() {
+  debian_install postgresql-common || return 1
+  sed -i 's/^#\? *create_main_cluster .*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
+  debian_install postgresql
+}
+
+if ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 && ! command -v postgres >/dev/null; then
+  debian_postgres || say "PostgreSQL is not installed: the tests of the ledger on it are skipped."
 fi
 
 python=""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from admitone.ledger.books import books
 from admitone.ledger.decisions import decisions
 from admitone.ledger.port import Filter
 from admitone.ops.check import check_evidence, check_log
-from admitone.settings import Settings, load_settings
+from admitone.settings import FILE_NAME, Settings, load_settings
 from admitone.traffic import Truth
 from admitone.transport.ingest import ingest_lines
 
@@ -44,10 +44,16 @@ def event(
     ).encode()
 
 
+new_ledger: Callable[[], str] | None = None
+"""Makes the URL of a ledger for a new home folder, where it is not to be the embedded one."""
+
+
 class Pipeline:
     """A home folder with its stores, driven in this process."""
 
     def __init__(self, home: Path, **sections: dict[str, Any]) -> None:
+        if new_ledger is not None and not (home / FILE_NAME).exists():
+            (home / FILE_NAME).write_text(f'[ledger]\nurl = "{new_ledger()}"\n')
         sections = {"transport": {"raw_partitions": 2}, **sections}
         self.settings: Settings = load_settings(home, **sections)
         self.boundary: Boundary = open_boundary(self.settings)

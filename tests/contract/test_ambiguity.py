@@ -16,6 +16,8 @@ from admitone.traffic import GeneratorOptions, TruthRecorder, generate
 from tests.flaky import Flaky
 from tests.support import Pipeline, event
 
+pytestmark = pytest.mark.usefixtures("either_ledger")
+
 
 def flaky(home: Path, *plan: str, **sections: Any) -> tuple[Pipeline, Flaky]:
     pipeline = Pipeline(

@@ -18,6 +18,8 @@ from admitone.ledger.books import books
 from admitone.traffic import GeneratorOptions, TruthRecorder, generate
 from tests.support import Pipeline, event
 
+pytestmark = pytest.mark.usefixtures("either_ledger")
+
 
 @pytest.mark.parametrize("seed", range(20))
 def test_every_decision_agrees_with_the_oracle(seed: int, tmp_path: Path) -> None:
@@ -223,17 +225,6 @@ def test_a_topic_recreated_between_reading_and_settling_is_noticed(tmp_path: Pat
         list(owned.admit(records))
 
 
-def test_a_ledger_that_is_older_than_the_log_is_refused(tmp_path: Path) -> None:
-    pipeline = Pipeline(tmp_path)
-    pipeline.ingest(event("e1"))
-    pipeline.run()
-    pipeline.ledger.close()
-    for file in (tmp_path / "data").glob("ledger.db*"):
-        file.unlink()
-    with pytest.raises(IntegrityError, match="older than the log"):
-        Pipeline(tmp_path).run()
-
-
 def test_what_a_recreated_topic_left_in_flight_is_resolved(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, transport={"raw_partitions": 1})
     pipeline.ingest(event("e1"))
@@ -342,7 +333,7 @@ def test_records_out_of_offset_order_are_refused(tmp_path: Path) -> None:
 
 
 def test_original_bytes_of_what_was_refused_are_kept(tmp_path: Path) -> None:
-    from admitone.evidence.originals import original
+    from admitone.evidence.deliveries import original
 
     hostile = [b'{"metadata": \xff}', b"no json", event("", {}), event("e1") + b" trailing"]
     pipeline = Pipeline(tmp_path)

@@ -18,6 +18,8 @@ from admitone.ledger.port import Filter
 from tests.contract.test_ambiguity import on_the_log
 from tests.support import Pipeline, event
 
+pytestmark = pytest.mark.usefixtures("either_ledger")
+
 ANN = Signature("ann", "checked by hand")
 
 

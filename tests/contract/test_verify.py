@@ -433,11 +433,11 @@ def test_no_claim_slips_in_while_a_run_is_being_closed(tmp_path: Path) -> None:
             transport={"raw_partitions": 1},
             pipeline={"run_id": "r", "quarantine_limit": 1.0},
         )
-        number = 10
-        while not stop.is_set():
+        for number in range(10, 40):
+            if stop.wait(number % 7 * 0.05):
+                return
             feeding.ingest(event(f"e{number}"))
             feeding.run()
-            number += 1
 
     feeder = threading.Thread(target=deliver)
     feeder.start()

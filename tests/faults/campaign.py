@@ -17,8 +17,12 @@ from rich.console import Console
 from rich.progress import Progress
 
 from admitone.traffic import Truth
+from tests.faults.crowd import crowd
+from tests.faults.database_harness import cuts, kills, storm
 from tests.faults.harness import Case, prepare, random_case, run_case
 from tests.faults.spark_harness import random_spark_case, run_spark_case
+from tests.services.postgres import PostgresServer
+from tests.services.proxy import Proxy
 
 _TEMPLATES = 12
 _console = Console()
@@ -68,11 +72,71 @@ def spark_campaign(cases: int, seed: int, folder: Path) -> tuple[int, list[str]]
     return struck, findings
 
 
+def database_campaign(
+    kill_count: int, cut_count: int, seed: int, folder: Path
+) -> tuple[int, list[str]]:
+    """Kill a real PostgreSQL, and cut its connections, under a boundary at work."""
+    rng = random.Random(seed)
+    struck, findings = 0, []
+    server = PostgresServer()
+    proxy = Proxy(server.port)
+    try:
+        with Progress(console=_console) as progress:
+            for name, strike, wanted in (
+                ("database kills", kills(server), kill_count),
+                ("connection cuts", cuts(proxy), cut_count),
+            ):
+                done, task = 0, progress.add_task(name, total=wanted)
+                while done < wanted:
+                    url = server.new_schema()
+                    hits, problems = storm(
+                        folder / f"storm-{rng.randrange(1 << 30)}",
+                        rng.randrange(1 << 30),
+                        url if name == "database kills" else proxy.url(url),
+                        strike,
+                        wanted - done,
+                    )
+                    done += hits
+                    findings += [f"{name}: {problem}" for problem in problems]
+                    progress.update(task, completed=done)
+                struck += done
+                _console.print(f"  {name:<28} {done:>6}")
+    finally:
+        proxy.close()
+        server.close()
+    return struck, findings
+
+
+def crowd_campaign(events: int, folder: Path) -> list[str]:
+    """Run two pipelines at once that carry the same events, on both stores."""
+    findings = []
+    server = PostgresServer()
+    try:
+        for name, url in (("sqlite", "sqlite:data/ledger.db"), ("postgres", server.new_schema())):
+            began = time.monotonic()
+            run, problems = crowd(folder / f"crowd-{name}", url, events)
+            findings += [f"two pipelines on {name}: {problem}" for problem in problems]
+            if (run["admitted"], run["duplicates"], run["balanced"]) != (events, events, True):
+                findings.append(f"two pipelines on {name}: {run}")
+            _console.print(
+                f"  two pipelines on {name:<10} {2 * events:>9,} deliveries"
+                f" {run['admitted']:>9,} admitted {time.monotonic() - began:>6.0f} s"
+            )
+    finally:
+        server.close()
+    return findings
+
+
 def main() -> None:
-    """Run both campaigns and exit with 1 when anything was found."""
+    """Run the campaigns and exit with 1 when anything was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--boundary", type=int, default=2000, help="cases on admit()")
     parser.add_argument("--spark", type=int, default=60, help="cases through Spark")
+    parser.add_argument("--kills", type=int, default=50, help="kills of the database")
+    parser.add_argument("--cuts", type=int, default=100, help="cuts of its connections")
+    parser.add_argument(
+        "--crowd", type=int, default=500_000, help="events of two pipelines at once"
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -83,12 +147,17 @@ def main() -> None:
         struck, findings = boundary_campaign(
             options.boundary, options.seed, folder, options.workers
         )
-        more, others = spark_campaign(options.spark, options.seed, folder)
+        for more, others in (
+            database_campaign(options.kills, options.cuts, options.seed, folder),
+            (0, crowd_campaign(options.crowd, folder) if options.crowd else []),
+            spark_campaign(options.spark, options.seed, folder),
+        ):
+            struck, findings = struck + more, findings + others
         minutes = (time.monotonic() - began) / 60
-    findings += others
     _console.print(
-        f"{options.boundary} boundary cases and {options.spark} Spark cases, {struck + more} faults struck,"
-        f" {len(findings)} findings, {minutes:.1f} minutes"
+        f"{options.boundary} boundary cases, {options.kills} kills and {options.cuts} cuts of the database,"
+        f" {options.spark} Spark cases: {struck} faults struck, {len(findings)} findings,"
+        f" {minutes:.1f} minutes"
     )
     for finding in findings[:50]:
         _console.print(finding, soft_wrap=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from admitone.boundary.admission import wall_clock
 from admitone.boundary.open import create_topics, open_boundary
-from admitone.core.errors import Fenced, MarkMoved
+from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
 from admitone.evidence.open import open_evidence
 from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS, arm
 from admitone.ledger.books import books
@@ -31,7 +31,7 @@ from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
 
-FINISHED, FENCED, OVERTAKEN = 0, 42, 43
+FINISHED, FENCED, OVERTAKEN, UNREACHABLE = 0, 42, 43, 44
 _PATIENCE_S = 60.0
 
 processes = multiprocessing.get_context("forkserver")
@@ -103,6 +103,8 @@ def attempt(home: Path, max_block: int, fault: str | None) -> None:
         os._exit(FENCED)
     except MarkMoved:
         os._exit(OVERTAKEN)
+    except ServiceUnreachable:
+        os._exit(UNREACHABLE)
     os._exit(FINISHED)
 
 
@@ -112,9 +114,18 @@ def start(home: Path, max_block: int, fault: str | None) -> BaseProcess:
     return process
 
 
-def run_case(case: Case, template: Path, home: Path, truth: Truth) -> tuple[int, list[str]]:
+def use_ledger(home: Path, url: str) -> None:
+    """Let a home folder have its ledger somewhere else."""
+    (home / "admitone.toml").write_text(f'[ledger]\nurl = "{url}"\n')
+
+
+def run_case(
+    case: Case, template: Path, home: Path, truth: Truth, ledger_url: str | None = None
+) -> tuple[int, list[str]]:
     """Run a case on a copy of a prepared home; return how many faults struck and what is wrong."""
     shutil.copytree(template, home)
+    if ledger_url is not None:
+        use_ledger(home, ledger_url)
     zombies: list[BaseProcess] = []
     problems: list[str] = []
     struck = 0

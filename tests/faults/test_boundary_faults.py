@@ -9,6 +9,7 @@ import pytest
 from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS
 from admitone.traffic import Truth
 from tests.faults.harness import Case, Fault, prepare, run_case, start, verify
+from tests.services.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")
@@ -17,21 +18,28 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
     return home, prepare(home, seed=11)
 
 
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 @pytest.mark.parametrize(
     ("point", "action"),
     [(point, action) for point in BOUNDARY_POINTS for action in ("kill", "stop")]
     + [(point, "kill") for point in LEDGER_POINTS],
 )
 def test_a_fault_at_any_point_changes_no_decision(
-    point: str, action: str, prepared: tuple[Path, Truth], tmp_path: Path
+    point: str,
+    action: str,
+    store: str,
+    prepared: tuple[Path, Truth],
+    tmp_path: Path,
+    postgres_server: PostgresServer,
 ) -> None:
     template, truth = prepared
+    url = postgres_server.new_schema() if store == "postgres" else None
     faults = [Fault(point, 1 if point.startswith(("evidence", "recovery")) else 2, action)]
     if point.startswith("recovery.") and point != "recovery.fenced":
         faults.insert(0, Fault("boundary.published", 2, "kill"))
     case = Case(0, tuple(faults), (20,) * (len(faults) + 1))
 
-    struck, problems = run_case(case, template, tmp_path / "home", truth)
+    struck, problems = run_case(case, template, tmp_path / "home", truth, url)
 
     assert struck == len(faults)
     assert problems == []

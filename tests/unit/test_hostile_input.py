@@ -21,7 +21,7 @@ from admitone.boundary.rules import envelope_rules
 from admitone.core.canonical import MAX_DEPTH
 from admitone.core.decisions import REASON_CODES, Reason
 from admitone.core.envelope import EnvelopeRules, timestamp_ms
-from admitone.evidence.originals import original
+from admitone.evidence.deliveries import original
 from admitone.ledger.port import Mark
 from admitone.settings import load_settings
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, RECORD_SCHEMA

@@ -67,7 +67,8 @@ def verify(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="First write missing or damaged evidence again where that is possible."
+            "--repair",
+            help="First write evidence that is pending, missing or damaged, where that is possible.",
         ),
     ] = False,
     home: Home = None,

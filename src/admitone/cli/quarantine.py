@@ -281,25 +281,26 @@ def _record(text: str) -> tuple[int, int]:
 def _load(
     settings: Settings, record: str
 ) -> tuple[dict[str, Any], bytes | None, dict[str, Any] | None, bytes | None]:
-    from admitone.evidence.originals import original
+    from admitone.evidence.deliveries import original
+    from admitone.evidence.open import open_store
     from admitone.ledger.open import open_ledger
     from admitone.ledger.port import Filter
 
     block_id, ordinal = _record(record)
     ledger = open_ledger(settings)
-    folder = settings.resolve(settings.evidence.path)
+    store = open_store(settings)
     wanted = Filter(verdict=Verdict.QUARANTINED, record=(block_id, ordinal))
     found = next(decided(settings, wanted), None)
     if found is None:
         raise _unknown(record)
-    value = original(ledger, folder, block_id, ordinal)
+    value = original(ledger, store, block_id, ordinal)
     if found["first"] is None:
         return found, value, None, None
     first = found["first"]
     wanted = Filter(source=(first["producer_id"], first["partition"], first["offset"]))
     first_row = next(decided(settings, wanted))
     first_block, _, first_ordinal = first_row["id"].partition("-")
-    return found, value, first_row, original(ledger, folder, int(first_block), int(first_ordinal))
+    return found, value, first_row, original(ledger, store, int(first_block), int(first_ordinal))
 
 
 def _text(value: bytes | None) -> str | None:

@@ -1,11 +1,12 @@
 """Closing a run.
 
-1. Check the gate, from one snapshot of the ledger; red is refused with every blocker.
-2. Remove what interrupted writers left in the run's folder: from now on whatever is not listed was added.
-3. Write the artifact to `closure.json`.
-4. Close the run in the ledger, which refuses when a block was claimed for it since the check began.
+1. Write what evidence of this pipeline is pending.
+2. Check the gate, from one snapshot of the ledger; red is refused with every blocker.
+3. Remove what interrupted writers left in the run's folder: from now on whatever is not listed was added.
+4. Write the artifact to `closure.json`.
+5. Close the run in the ledger, which refuses when a block was claimed for it since the check began.
 
-A crash between 3 and 4 leaves a `closure.json` of an open run, which means nothing and is replaced by the
+A crash between 4 and 5 leaves a `closure.json` of an open run, which means nothing and is replaced by the
 next closing.
 """
 
@@ -21,7 +22,7 @@ from admitone.evidence.artifact import Artifact, make_artifact, to_bytes
 from admitone.evidence.audit import audit_run
 from admitone.evidence.files import closure_path
 from admitone.evidence.gate import gate_of, judge
-from admitone.evidence.open import open_store
+from admitone.evidence.open import open_evidence, open_store
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.port import Ledger
 from admitone.settings import Settings
@@ -66,22 +67,24 @@ def try_to_close(
     """Close a run if it is green; return its gate either way."""
     _check_families(settings, waived)
     store = open_store(settings)
+    closed_at = time.time_ns() // 1_000_000 if now is None else now
+    # 1. Write what is pending
+    open_evidence(settings, ledger).write_pending(closed_at)
+    # 2. Check
     seen = ledger.newest_block(run_id)
-    # 1. Check
     with ledger.snapshot():
         audit = audit_run(run_id, ledger, transport, settings)
         gate = judge(audit, transport, settings, waived)
         if not gate.green:
             return Closing(gate, None)
-        closed_at = time.time_ns() // 1_000_000 if now is None else now
         artifact = make_artifact(audit, gate, ledger, settings, waived, closed_at)
-    # 2. Remove leftovers
+    # 3. Remove leftovers
     for path in audit.leftovers:
         store.delete(path)
-    # 3. Write the artifact
+    # 4. Write the artifact
     data = to_bytes(artifact)
     store.write(closure_path(run_id), data)
-    # 4. Close
+    # 5. Close
     try:
         ledger.close_run(run_id, data, seen)
     except RunIsRed:

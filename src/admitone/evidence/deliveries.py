@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from admitone.core.errors import IntegrityError
 from admitone.evidence.files import read_file
 from admitone.evidence.open import open_store
-from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE
+from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, SCHEMAS
 from admitone.evidence.store import EvidenceStore, FolderStore
 from admitone.ledger.columns import unpack
 from admitone.ledger.port import LedgerReader
@@ -39,15 +39,16 @@ def deliveries(
         for run in sorted(set(facts["run"].take(pa.array(ordinals, pa.int64())).to_pylist()))
         for rows in _files_with(ledger, store, run, QUARANTINE, block_id)
     ]
-    found = pa.concat_tables(pieces) if pieces else None
-    places = {} if found is None else {n: i for i, n in enumerate(found["ordinal"].to_pylist())}
-    missing = [ordinal for ordinal in ordinals if ordinal not in places]
-    if found is None or missing:
-        raise IntegrityError(
-            f"The bytes of delivery {block_id}-{[*missing, 0][0]} are in no store any more.",
-            "admitone verify shows which evidence is missing",
-        )
-    return found.select(ORIGINAL_COLUMNS).take([places[ordinal] for ordinal in ordinals])
+    found = pa.concat_tables([SCHEMAS[QUARANTINE].empty_table(), *pieces])
+    places = {number: row for row, number in enumerate(found["ordinal"].to_pylist())}
+    for ordinal in ordinals:
+        if ordinal not in places:
+            raise IntegrityError(
+                f"The bytes of delivery {block_id}-{ordinal} are in no store any more.",
+                "admitone verify shows which evidence is missing",
+            )
+    chosen = pa.array([places[ordinal] for ordinal in ordinals], pa.int64())
+    return found.select(ORIGINAL_COLUMNS).take(chosen)
 
 
 def original(

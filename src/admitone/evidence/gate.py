@@ -133,7 +133,7 @@ def _evidence(audit: RunAudit, run: str) -> Check:
     pending = audit.pending_now
     resolutions = sum(kind == RESOLUTION for kind, _ in pending)
     in_flight = audit.in_flight if audit.scope.marks is None else 0
-    write = "admitone run boundary --until-idle"
+    write = f"admitone verify {run} --repair"
     blockers = [
         *_some("in_flight", in_flight, "deliveries in flight", "admitone reconcile"),
         *_some("ambiguous", found.ambiguous, "deliveries of unknown fate", "admitone reconcile"),

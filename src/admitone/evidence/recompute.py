@@ -39,22 +39,26 @@ def _recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Iterator[tu
         try:
             envelope = parse_strict(value)
             metadata, payload = envelope["metadata"], envelope["payload"]
-            run = metadata.get("runId") or named["runId"].get(row, run_id)
-            event_class = metadata.get("eventClass") or named["eventClass"].get(
-                row, metadata["eventType"]
-            )
+            run = metadata.get("runId", named["runId"].get(row, run_id))
+            default = named["eventClass"].get(row, metadata["eventType"])
+            event_class = metadata.get("eventClass", default)
             identity = identity_of(run, event_class, metadata["eventId"])
             yield identity, hashlib.sha256(canonical_json(payload)).digest()
         except (Refused, KeyError, TypeError, AttributeError):
             yield b"", b""
 
 
-def header_values(headers: pa.Array, name: str) -> dict[int, str]:
-    """Return the text of a header by row, where a row has it."""
+def header_values(headers: pa.Array, name: str) -> dict[int, str | None]:
+    """Return the text of a header by row, where a row has it; None where its bytes are no text."""
     rows, values = header_column(headers, name)
-    # A header that is no text was overruled, or the delivery would not have been admitted.
-    texts = [(value or b"").decode(errors="replace") for value in values.to_pylist()]
-    return dict(zip(rows.tolist(), texts, strict=True))
+    return dict(zip(rows.tolist(), map(_text, values.to_pylist()), strict=True))
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return (value or b"").decode("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def header_column(headers: pa.Array, name: str) -> tuple[np.ndarray, pa.Array]:

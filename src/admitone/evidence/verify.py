@@ -6,6 +6,7 @@ compared with the ledger too. Of an open run the evidence is compared with the l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from admitone.evidence.artifact import ARTIFACT_VERSION, Artifact, file_entry, t
 from admitone.evidence.audit import RunAudit, audit_run, being_written
 from admitone.evidence.files import closure_path
 from admitone.evidence.gate import judge
-from admitone.evidence.open import open_store
+from admitone.evidence.open import open_evidence, open_store
 from admitone.evidence.repair import Repaired, repair_run
 from admitone.evidence.scope import marks_of
 from admitone.evidence.store import EvidenceStore
@@ -112,10 +113,14 @@ def verify_run(
 def repair_and_verify(
     run_id: str, ledger: Ledger, transport: Transport, settings: Settings
 ) -> Verification:
-    """Write again what can be, then verify; a `closure.json` only when all else bears the artifact out."""
+    """Write what is pending, and again what can be, then verify.
+
+    A `closure.json` is written again only when all else bears the ledger's artifact out.
+    """
     store = open_store(settings)
     if run_id not in ledger.runs():
         raise NotFound(f"There is no run {run_id!r}.", "admitone books shows the runs there are")
+    open_evidence(settings, ledger).write_pending(time.time_ns() // 1_000_000)
     repaired = repair_run(run_id, ledger, store)
     found = verify_run(run_id, ledger, transport, settings)
     wrong = [comparison.what for comparison in found.comparisons if comparison.differences]

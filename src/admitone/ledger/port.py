@@ -290,7 +290,11 @@ class LedgerReader(Protocol):
         """Return the blocks, or the resolutions, that a file was made from."""
 
     def newest_block(self, run_id: str) -> int:
-        """Return the newest block that was claimed with deliveries of a run; 0 if there is none."""
+        """Return the newest block that was claimed with deliveries of a run; 0 if there is none.
+
+        Asked outside a snapshot it waits for claims that are under way, so that what is checked afterwards
+        holds everything up to it.
+        """
 
     def closure(self, run_id: str) -> bytes | None:
         """Return the closing artifact of a run."""

@@ -118,6 +118,7 @@ class SqliteLedger(SqliteLater):
             if isinstance(verdicts, Blocked):
                 db.execute("ROLLBACK")
                 return verdicts
+            db.executemany("INSERT INTO block_run VALUES (?, ?)", [(run, block_id) for run in runs])
             db.execute("INSERT INTO facts VALUES (?, ?)", (block_id, packed_facts))
             db.execute("INSERT INTO names VALUES (?, ?)", (block_id, names))
             db.execute("INSERT INTO verdicts VALUES (?, ?, NULL)", (block_id, pack(verdicts)))

@@ -139,20 +139,15 @@ class SqliteLater(SqliteReader):
         resolution_ids: Sequence[int] = (),
     ) -> bool:
         """Say that the evidence of these blocks is durable in these files; False if others hold it."""
+        members = (
+            ("block", "block_id", block_ids),
+            ("resolution", "resolution_id", resolution_ids),
+        )
         with self._database.transaction() as db:
-            for table, key, chosen in (
-                ("block", "block_id", block_ids),
-                ("resolution", "resolution_id", resolution_ids),
-            ):
-                numbers = orjson.dumps(list(chosen)).decode()
-                (already,) = db.execute(
-                    f"SELECT count(*) FROM {table} WHERE evidence_at IS NOT NULL"  # noqa: S608
-                    f" AND {key} IN (SELECT value FROM json_each(?))",
-                    (numbers,),
-                ).fetchone()
-                if already:
-                    listed = dict(db.execute("SELECT path, digest FROM evidence"))
-                    return all(listed.get(file.path) == file.digest for file in files)
+            if any(_has_evidence(db, *member) for member in members):
+                listed = dict(db.execute("SELECT path, digest FROM evidence"))
+                return all(listed.get(file.path) == file.digest for file in files)
+            for table, key, chosen in members:
                 db.executemany(
                     f"INSERT INTO evidence_{table} VALUES (?, ?)",  # noqa: S608
                     [(file.path, number) for file in files for number in chosen],
@@ -160,7 +155,7 @@ class SqliteLater(SqliteReader):
                 db.execute(
                     f"UPDATE {table} SET evidence_at = ?"  # noqa: S608
                     f" WHERE {key} IN (SELECT value FROM json_each(?))",
-                    (at, numbers),
+                    (at, orjson.dumps(list(chosen)).decode()),
                 )
             db.executemany(
                 "INSERT INTO evidence VALUES (?, ?, ?, ?, ?, ?)", [astuple(file) for file in files]
@@ -213,8 +208,8 @@ class SqliteLater(SqliteReader):
             if newest_block(db, run_id) == newest:
                 closed = db.execute(
                     "UPDATE run SET state = 'CLOSED', artifact = ? WHERE run_id = ? AND state = 'OPEN'"
-                    " AND NOT EXISTS (SELECT 1 FROM block, json_each(block.runs) named"
-                    " WHERE block.state = 'IN_FLIGHT' AND named.key = ?)",
+                    " AND NOT EXISTS (SELECT 1 FROM block JOIN block_run USING (block_id)"
+                    " WHERE state = 'IN_FLIGHT' AND block_run.run_id = ?)",
                     (artifact, run_id, run_id),
                 ).rowcount
         if closed != 1:
@@ -252,6 +247,15 @@ def note_contradictions(
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = 'OPEN'",
         rows,
     )
+
+
+def _has_evidence(db: sqlite3.Connection, table: str, key: str, chosen: Sequence[int]) -> bool:
+    (already,) = db.execute(
+        f"SELECT count(*) FROM {table} WHERE evidence_at IS NOT NULL"  # noqa: S608
+        f" AND {key} IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(chosen)).decode(),),
+    ).fetchone()
+    return bool(already)
 
 
 def _still_ambiguous(db: sqlite3.Connection, block_id: int) -> None:

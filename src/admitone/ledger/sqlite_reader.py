@@ -314,11 +314,9 @@ def resolutions_of(db: sqlite3.Connection, block_id: int | None = None) -> list[
 def newest_block(db: sqlite3.Connection, run_id: str) -> int:
     """Return the newest block that was claimed with deliveries of a run; 0 if there is none."""
     row = db.execute(
-        "SELECT block_id FROM block WHERE EXISTS (SELECT 1 FROM json_each(runs) WHERE key = ?)"
-        " ORDER BY block_id DESC LIMIT 1",
-        (run_id,),
+        "SELECT coalesce(max(block_id), 0) FROM block_run WHERE run_id = ?", (run_id,)
     ).fetchone()
-    return int(row[0]) if row else 0
+    return int(row[0])
 
 
 def _restriction(wanted: Filter) -> tuple[list[str], list[object]]:
@@ -327,7 +325,9 @@ def _restriction(wanted: Filter) -> tuple[list[str], list[object]]:
     if wanted.record is not None:
         found.append(("block_id = ?", [wanted.record[0]]))
     if wanted.run_id is not None:
-        found.append(("EXISTS (SELECT 1 FROM json_each(runs) WHERE key = ?)", [wanted.run_id]))
+        found.append(
+            ("block_id IN (SELECT block_id FROM block_run WHERE run_id = ?)", [wanted.run_id])
+        )
     if wanted.source is not None:
         producer, partition, offset = wanted.source
         if producer is not None:

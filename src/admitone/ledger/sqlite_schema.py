@@ -31,6 +31,7 @@ CREATE TABLE source (
 
 CREATE TRIGGER marks_never_go_back BEFORE UPDATE OF mark, stream_time, epoch ON source
 WHEN NEW.mark < OLD.mark OR NEW.stream_time < OLD.stream_time OR NEW.epoch < OLD.epoch
+    OR (NEW.stream_time IS NULL AND OLD.stream_time IS NOT NULL)
 BEGIN SELECT RAISE(ABORT, 'a mark, stream time or epoch cannot go back'); END;
 
 CREATE TABLE run (
@@ -82,6 +83,9 @@ BEGIN SELECT RAISE(ABORT, 'this change of a block''s state is not allowed'); END
 
 CREATE TRIGGER blocks_are_born_in_flight BEFORE INSERT ON block WHEN NEW.state <> 'IN_FLIGHT'
 BEGIN SELECT RAISE(ABORT, 'a block begins in flight'); END;
+
+CREATE TABLE block_run (run_id TEXT NOT NULL, block_id INTEGER NOT NULL, PRIMARY KEY (run_id, block_id))
+WITHOUT ROWID;
 
 CREATE TABLE facts (block_id INTEGER PRIMARY KEY, facts BLOB NOT NULL);
 

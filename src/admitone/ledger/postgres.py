@@ -1,0 +1,217 @@
+"""The ledger in PostgreSQL, for any number of writing processes.
+
+Every transaction takes its locks in one order: the ownership row of the source, the rows of the runs, the store's
+pointer, blocks from the oldest to the youngest, keys. Everything is READ COMMITTED; what must not change between two
+statements is locked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, replace
+
+import pyarrow as pa
+
+from admitone.core.decisions import BlockState
+from admitone.core.errors import Fenced, MarkMoved, NotFound
+from admitone.faults import crash_point
+from admitone.ledger.columns import logical_digest, pack
+from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
+from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
+from admitone.ledger.postgres_claim import NeedsSegment, Prepared, claim_block
+from admitone.ledger.postgres_later import PostgresLater, note_contradictions, note_places, owned
+from admitone.ledger.postgres_reader import ADMISSION_STORE, columns_of
+from admitone.ledger.postgres_segments import Segments
+from admitone.postgres import Connection
+
+
+class PostgresLedger(PostgresLater):
+    """A `Ledger` on a PostgreSQL database: ownership, and the transactions of the admission protocol."""
+
+    def register_source(
+        self, source: Source, pipeline: str, topic: str, topic_id: str, door: str = "stream"
+    ) -> None:
+        """Make a source known; again is harmless."""
+        self._database.run(
+            lambda db: db.execute(
+                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id, door)"
+                " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (*source, pipeline, topic, topic_id, door),
+            )
+        )
+
+    def take_generation(self, pipeline: str) -> int:
+        """Start a new generation of a pipeline; tasks of older ones get no epoch any more."""
+
+        def work(db: Connection) -> int:
+            row = db.execute(
+                "INSERT INTO generation VALUES (%s, 1) ON CONFLICT (pipeline) DO UPDATE SET"
+                " generation = generation.generation + 1 RETURNING generation",
+                (pipeline,),
+            ).fetchone()
+            assert row is not None
+            return int(row[0])
+
+        return self._database.run(work)
+
+    def take_epoch(self, source: Source, generation: int | None) -> int:
+        """Take over a source partition, or raise `Fenced` when the generation is not the current one."""
+
+        def work(db: Connection) -> int:
+            taken = db.execute(
+                "UPDATE source SET epoch = epoch + 1 WHERE producer_id = %s AND partition = %s"
+                " RETURNING epoch, pipeline",
+                source,
+            ).fetchone()
+            if taken is None:
+                raise NotFound(f"Source {tuple(source)} is not registered.")
+            epoch, pipeline = taken
+            if generation is not None:
+                # Shared until the end: a new generation that begins meanwhile comes after this epoch.
+                row = db.execute(
+                    "SELECT generation FROM generation WHERE pipeline = %s FOR SHARE", (pipeline,)
+                ).fetchone()
+                current = row[0] if row else None
+                if current != generation:
+                    raise Fenced(
+                        f"Generation {generation} of pipeline {pipeline!r} ended; {current} is running now.",
+                        "let the newer pipeline run, or stop it first",
+                    )
+            return int(epoch)
+
+        return self._database.run(work)
+
+    def check_epoch(self, source: Source, epoch: int) -> None:
+        """Raise `Fenced` when somebody else took the source over."""
+        self._database.read(lambda db: owned(db, source, epoch, lock=False))
+
+    def mark(self, source: Source) -> Mark:
+        """Return how far the source is decided."""
+
+        def work(db: Connection) -> Mark:
+            row = db.execute(
+                "SELECT mark, stream_time FROM source WHERE producer_id = %s AND partition = %s",
+                source,
+            ).fetchone()
+            pointer = Segments(db, ADMISSION_STORE).pointer()
+            forgotten = pointer.dropped_before if pointer else None
+            return Mark(row[0], row[1], forgotten) if row else Mark(forgotten_before=forgotten)
+
+        return self._database.read(work)
+
+    def claim(self, claim: Claim) -> Claimed | Blocked:
+        """Decide every delivery of a block and reserve what is new, in one transaction."""
+        prepared = Prepared.of(claim)
+        while True:
+            found = self._database.run(lambda db: claim_block(db, prepared))
+            if not isinstance(found, NeedsSegment):
+                return found
+            newest = found.newest_event_time
+            self._database.run(
+                lambda db: Segments(db, ADMISSION_STORE).advance(newest, claim.retention_ms)  # noqa: B023
+            )
+
+    def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
+        """Note, before the rest is published, which records of a block in flight the broker refuses."""
+        refused = tuple(sorted({*block.refused, *ordinals}))
+
+        def work(db: Connection) -> Block:
+            owned(db, block.source, epoch)
+            changed = db.execute(
+                "UPDATE block SET refused = %s WHERE block_id = %s AND state = 'IN_FLIGHT'",
+                (list(refused), block.block_id),
+            ).rowcount
+            if changed != 1:
+                raise MarkMoved(f"Block {block.block_id} is no longer in flight.")
+            return replace(block, refused=refused)
+
+        return self._database.run(work)
+
+    def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
+        """Settle, abort or give up a claimed block; marks move unless it is aborted."""
+        if outcome.state is BlockState.ABORTED:
+            self._database.run(lambda db: _abort(db, block, epoch, outcome))
+        else:
+            columns = self.columns(block.block_id)
+            self._database.run(lambda db: _conclude(db, block, epoch, outcome, *columns[:2]))
+
+    def count_re_reads(self, source: Source, deliveries: int) -> None:
+        """Count deliveries that were read again below the mark."""
+        self._database.run(
+            lambda db: db.execute(
+                "UPDATE source SET re_read = re_read + %s WHERE producer_id = %s AND partition = %s",
+                (deliveries, *source),
+            )
+        )
+
+
+def _conclude(
+    db: Connection,
+    block: Block,
+    epoch: int,
+    outcome: Outcome,
+    facts: pa.Table,
+    planned: pa.Table,
+) -> None:
+    owned(db, block.source, epoch)
+    resolved = _resolved(db, followed(planned, block.block_id))
+    verdicts, bus = concluded(block.block_id, facts, planned, outcome, resolved)
+    changed = db.execute(
+        "UPDATE block SET state = %s, decided_at = %s, published_at = %s, refused = %s, evidence_hash = %s,"
+        " verdict_bits = %s, reason_bits = %s, quarantined = %s, ambiguous = %s"
+        " WHERE block_id = %s AND state = 'IN_FLIGHT'",
+        (
+            str(outcome.state), outcome.decided_at, outcome.published_at, list(outcome.refused),
+            logical_digest(facts, verdicts, bus), *astuple(Summary.of(verdicts)), block.block_id,
+        ),
+    ).rowcount  # fmt: skip
+    _must_have_changed(block, changed)
+    db.execute("UPDATE verdicts SET bus = %b WHERE block_id = %s", (pack(bus), block.block_id))
+    if not verdicts.equals(planned):
+        db.execute(
+            "UPDATE verdicts SET verdicts = %b WHERE block_id = %s",
+            (pack(verdicts), block.block_id),
+        )
+    note_places(db, block.block_id, bus_ranges(block, facts, bus))
+    note_contradictions(db, contradictions(block.block_id, facts, verdicts))
+    moved = db.execute(
+        "UPDATE source SET mark = %s, stream_time = %s WHERE producer_id = %s AND partition = %s"
+        " AND mark < %s",
+        (block.last_offset, facts["stream_time"][-1].as_py(), *block.source, block.first_offset),
+    ).rowcount
+    if moved != 1:
+        raise MarkMoved(f"The mark of {tuple(block.source)} has passed block {block.block_id}.")
+    crash_point("ledger.outcome_written")
+
+
+def _abort(db: Connection, block: Block, epoch: int, outcome: Outcome) -> None:
+    owned(db, block.source, epoch)
+    changed = db.execute(
+        "UPDATE block SET state = %s, decided_at = %s, published_at = %s"
+        " WHERE block_id = %s AND state = 'IN_FLIGHT'",
+        (str(outcome.state), outcome.decided_at, outcome.published_at, block.block_id),
+    ).rowcount
+    _must_have_changed(block, changed)
+    for table in ("facts", "names", "verdicts", "journal"):
+        db.execute(f"DELETE FROM {table} WHERE block_id = %s", (block.block_id,))  # noqa: S608
+
+
+def _must_have_changed(block: Block, changed: int) -> None:
+    if changed != 1:
+        raise MarkMoved(f"Block {block.block_id} is no longer {block.state}.")
+
+
+def _resolved(db: Connection, block_ids: Iterable[int]) -> dict[int, First]:
+    """Return what became of the blocks that are followed, where they are no longer of unknown fate.
+
+    They are kept as they are until the end: whoever resolves one later finds the follower decided.
+    """
+    rows = db.execute(
+        "SELECT block_id, state FROM block WHERE block_id = ANY(%s) ORDER BY block_id FOR SHARE",
+        (list(block_ids),),
+    ).fetchall()
+    return {
+        block_id: First.of(BlockState(state), columns_of(db, block_id)[0])
+        for block_id, state in rows
+        if state != BlockState.AMBIGUOUS
+    }

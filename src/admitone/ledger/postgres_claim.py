@@ -1,0 +1,142 @@
+"""Step 2 in PostgreSQL: the transaction that decides a block's deliveries and reserves what is new.
+
+Locks, always in this order: the ownership row of the source, the rows of the runs and the store's pointer (shared),
+the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from admitone.core.decisions import BlockState, Meaning
+from admitone.core.errors import MarkMoved
+from admitone.faults import crash_point
+from admitone.ledger.claims import Deliveries, Holder, candidates, decide, meaning_for
+from admitone.ledger.columns import pack
+from admitone.ledger.outcomes import runs_of
+from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Source
+from admitone.ledger.postgres_later import owned
+from admitone.ledger.postgres_reader import ADMISSION_STORE
+from admitone.ledger.postgres_segments import Segments
+from admitone.ledger.postgres_values import (
+    key_of_run,
+    stored_destinations,
+    stored_name,
+    stored_runs,
+)
+from admitone.postgres import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A claim with everything that can be computed before its transaction begins."""
+
+    claim: Claim
+    deliveries: Deliveries
+    facts: bytes
+    names: bytes
+    runs: dict[str, int]
+
+    @classmethod
+    def of(cls, claim: Claim) -> Prepared:
+        """Prepare a claim."""
+        deliveries = Deliveries.of(claim.facts)
+        names = deliveries.names_filter(claim.facts)
+        return cls(claim, deliveries, pack(claim.facts), names, runs_of(claim.facts))
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsSegment:
+    """Nothing was claimed: a segment that takes events of this time must be opened first."""
+
+    newest_event_time: int
+
+
+def claim_block(db: Connection, prepared: Prepared) -> Claimed | Blocked | NeedsSegment:
+    """Claim a block, or roll everything back and say why."""
+    claim, deliveries = prepared.claim, prepared.deliveries
+    at = owned(db, claim.source, claim.epoch)
+    closed = deliveries.in_closed_runs(_join_runs(db, prepared.runs))
+    store = Segments(db, ADMISSION_STORE)
+    pointer = store.pointer(" FOR SHARE")
+    _at_mark(db, claim.source, Mark(*at, pointer.dropped_before if pointer else None), claim.after)
+    ordinals = candidates(deliveries, closed)
+    holders: dict[int, Holder] = {}
+    if len(ordinals):
+        newest = int(deliveries.event_time[ordinals].max())
+        if pointer is None or not pointer.takes(newest, claim.retention_ms):
+            db.execute("ROLLBACK")
+            return NeedsSegment(newest)
+    block = _insert_block(db, prepared)
+    if pointer is not None and len(ordinals):
+
+        def decides(ordinal: int, holder: Holder) -> bool:
+            meaning = meaning_for(holder, deliveries, ordinal, claim.retention_ms)
+            return meaning is not Meaning.NEW
+
+        holders = store.claim(deliveries, ordinals, pointer, block.block_id, decides)
+    verdicts = decide(deliveries, closed, holders, block.block_id, claim.retention_ms)
+    if isinstance(verdicts, Blocked):
+        db.execute("ROLLBACK")
+        return verdicts
+    for query, blob in (
+        ("INSERT INTO facts VALUES (%s, %b)", prepared.facts),
+        ("INSERT INTO names VALUES (%s, %b)", prepared.names),
+        ("INSERT INTO verdicts VALUES (%s, %b, NULL)", pack(verdicts)),
+        ("INSERT INTO journal VALUES (%s, %b)", claim.journal),
+    ):
+        db.execute(query, (block.block_id, blob))
+    crash_point("ledger.claim_written")
+    return Claimed(block, verdicts)
+
+
+def _at_mark(db: Connection, source: Source, found: Mark, expected: Mark) -> None:
+    in_flight = db.execute(
+        "SELECT block_id FROM block WHERE producer_id = %s AND partition = %s AND state = 'IN_FLIGHT'",
+        source,
+    ).fetchone()
+    if found != expected or in_flight:
+        raise MarkMoved(
+            f"Source {tuple(source)} was expected at {expected} with nothing in flight, it is at {found}"
+            + (f" with block {in_flight[0]} in flight." if in_flight else ".")
+        )
+
+
+def _join_runs(db: Connection, runs: Iterable[str]) -> set[str]:
+    """Make the block's runs known and keep them as they are; return those that are closed."""
+    names = {key_of_run(run): run for run in runs}
+    query = "SELECT run_key, state FROM run WHERE run_key = ANY(%s) ORDER BY run_key FOR SHARE"
+    found: dict[UUID, str] = dict(db.execute(query, (list(names),)).fetchall())
+    new = sorted(names.keys() - found.keys())
+    if new:
+        db.execute(
+            "INSERT INTO run (run_key, run_id) SELECT * FROM unnest(%s::uuid[], %s::text[])"
+            " ON CONFLICT DO NOTHING",
+            (new, [stored_name(names[key]) for key in new]),
+        )
+        found = dict(db.execute(query, (list(names),)).fetchall())
+    return {names[key] for key, state in found.items() if state == "CLOSED"}
+
+
+def _insert_block(db: Connection, prepared: Prepared) -> Block:
+    claim = prepared.claim
+    offsets = claim.facts["offset"]
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    row = db.execute(
+        "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset, deliveries,"
+        " epoch, rules, claimed_at, destinations, runs)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING block_id",
+        (
+            *claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
+            claim.rules, claim.claimed_at, stored_destinations(claim.destinations),
+            stored_runs(prepared.runs),
+        ),
+    ).fetchone()  # fmt: skip
+    assert row is not None
+    return Block(
+        row[0], claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
+        BlockState.IN_FLIGHT, claim.rules, claim.claimed_at, None, None, claim.destinations, (),
+        prepared.runs, None,
+    )  # fmt: skip

@@ -1,0 +1,37 @@
+"""Services that several suites share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.services.postgres import PostgresServer, find_binaries
+
+_MISSING = "PostgreSQL is not installed: run scripts/setup.sh as root"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL without fsync: nothing that is tested on it ends with a crash of the machine."""
+    if find_binaries() is None:
+        pytest.fail(_MISSING)
+    server = PostgresServer(durable=False)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_server() -> Iterator[PostgresServer]:
+    """A durable PostgreSQL that one test may kill."""
+    if find_binaries() is None:
+        pytest.fail(_MISSING)
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    """The URL of an empty schema, for one test."""
+    return postgres_server.new_schema()

@@ -1,0 +1,88 @@
+"""What holds for the SQLite ledger alone: the file itself."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from admitone.core.errors import ConfigurationError, IntegrityError
+from admitone.ledger.books import books
+from admitone.ledger.port import (
+    Ledger,
+)
+from admitone.ledger.sqlite import SqliteLedger
+from tests.ledgers import (
+    ONE,
+    OpenLedger,
+    claim,
+    facts,
+    granted,
+    settle,
+)
+from tests.support import Pipeline, event
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
+
+
+@pytest.fixture
+def ledger(file: Path) -> Ledger:
+    ledger = SqliteLedger(file)
+    ledger.register_source(ONE, "pipeline", "raw", "topic-1")
+    ledger.take_generation("pipeline")
+    return ledger
+
+
+def test_the_books_notice_a_decision_that_is_missing(ledger: Ledger, file: Path) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("b", "x")))))
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("c", "x"), start=2))))
+    assert books(ledger)["runs"][0]["balanced"]
+    ledger.close()
+    with sqlite3.connect(file) as db:
+        db.execute("DELETE FROM block WHERE block_id = 1")
+    db.close()
+
+    assert not books(ledger)["runs"][0]["balanced"]
+
+
+def test_the_store_itself_refuses_a_state_the_table_does_not_allow(
+    ledger: Ledger, file: Path
+) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))))
+    ledger.close()
+    db = sqlite3.connect(file)
+    for statement in (
+        "UPDATE block SET state = 'ABORTED'",
+        "UPDATE block SET state = 'IN_FLIGHT'",
+        "UPDATE source SET mark = -1",
+        "UPDATE source SET stream_time = 1 WHERE stream_time IS NOT NULL",
+    ):
+        with pytest.raises(sqlite3.IntegrityError):
+            db.execute(statement)
+    db.close()
+
+
+def test_a_newer_store_is_refused(open_ledger: OpenLedger, ledger: Ledger, file: Path) -> None:
+    ledger.close()
+    db = sqlite3.connect(file)
+    db.execute("PRAGMA user_version = 99")
+    db.close()
+    with pytest.raises(ConfigurationError, match="has version 99"):
+        SqliteLedger(file).runs()
+
+
+def test_a_ledger_that_is_older_than_the_log_is_refused(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path)
+    pipeline.ingest(event("e1"))
+    pipeline.run()
+    pipeline.ledger.close()
+    for file in (tmp_path / "data").glob("ledger.db*"):
+        file.unlink()
+    with pytest.raises(IntegrityError, match="older than the log"):
+        Pipeline(tmp_path).run()

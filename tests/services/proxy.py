@@ -1,0 +1,158 @@
+"""A TCP proxy before PostgreSQL that cuts connections at chosen moments.
+
+It follows the client's half of the protocol closely enough to see a COMMIT pass. What happens to the next one is
+*armed*:
+
+    BEFORE   the connection is cut, the server never hears of the COMMIT
+    AFTER    the server gets the COMMIT and answers, the client is cut off before the answer
+    LATE     the client is cut off at once, the server gets the COMMIT a moment later
+    SILENT   the client is cut off, the server hears nothing more and keeps the connection open
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum, auto
+from urllib.parse import urlsplit, urlunsplit
+
+_LATE_S = 0.4
+_COMMIT = b"COMMIT\0"
+
+
+class Fault(Enum):
+    """What is done to a COMMIT."""
+
+    BEFORE = auto()
+    AFTER = auto()
+    LATE = auto()
+    SILENT = auto()
+
+
+class Proxy:
+    """Forwards connections to a server, and cuts them when told to."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._lock = threading.Lock()
+        self._armed: list[Fault] = []
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        """What else happens between a fault's effect on the server and the client's learning of it."""
+        self._struck: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def url(self, url: str) -> str:
+        """Return a URL that leads through this proxy; plain text, because it reads along."""
+        parts = urlsplit(url)
+        where = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
+        query = "&".join(filter(None, [parts.query, "sslmode=disable&gssencmode=disable"]))
+        return urlunsplit(parts._replace(netloc=where, query=query))
+
+    def arm(self, *faults: Fault) -> None:
+        """Say what happens to the next COMMITs, one each."""
+        with self._lock:
+            self._armed = list(faults)
+
+    @property
+    def struck(self) -> int:
+        """How many COMMITs were struck."""
+        return len(self._struck)
+
+    def cut_all(self) -> int:
+        """Cut every connection now; return how many there were."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+        for pair in pairs:
+            for end in pair:
+                _cut(end)
+        return len(pairs)
+
+    def close(self) -> None:
+        """Stop listening and cut everything."""
+        self._listener.close()
+        self.cut_all()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                try:
+                    server = socket.create_connection(("127.0.0.1", self._target))
+                except OSError:
+                    _cut(client)
+                    continue
+                for end in (client, server):
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with self._lock:
+                    self._pairs.append((client, server))
+                for work in (self._answers, self._requests):
+                    threading.Thread(target=work, args=(client, server), daemon=True).start()
+
+    def _answers(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if client not in self._struck:
+                    client.sendall(data)
+        if client not in self._struck:
+            _cut(client)
+
+    def _requests(self, client: socket.socket, server: socket.socket) -> None:
+        """Forward what a client sends, message by message."""
+        try:
+            stream = client.makefile("rb")
+            (size,) = struct.unpack(">i", stream.read(4))
+            server.sendall(struct.pack(">i", size) + stream.read(size - 4))
+            while header := stream.read(5):
+                (size,) = struct.unpack(">i", header[1:])
+                message = header + stream.read(size - 4)
+                if header[:1] == b"Q" and message[5:] == _COMMIT:
+                    fault = self._next_fault()
+                    if fault is not None:
+                        self._strike(fault, client, server, message)
+                        return
+                server.sendall(message)
+        except (OSError, struct.error):
+            pass
+        _cut(server)
+        _cut(client)
+
+    def _next_fault(self) -> Fault | None:
+        with self._lock:
+            return self._armed.pop(0) if self._armed else None
+
+    def _strike(
+        self, fault: Fault, client: socket.socket, server: socket.socket, message: bytes
+    ) -> None:
+        self._struck.add(client)
+        if fault is Fault.BEFORE:
+            self.meanwhile()
+            _cut(client)
+            _cut(server)
+        elif fault is Fault.AFTER:
+            server.sendall(message)
+            time.sleep(0.05)
+            self.meanwhile()
+            _cut(client)
+            _cut(server)
+        elif fault is Fault.LATE:
+            _cut(client)
+            time.sleep(_LATE_S)
+            with contextlib.suppress(OSError):
+                server.sendall(message)
+                time.sleep(0.05)
+            _cut(server)
+        else:
+            _cut(client)
+
+
+def _cut(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.shutdown(socket.SHUT_RDWR)
+    end.close()
