@@ -64,6 +64,16 @@ class Database:
             connection.execute(f"PRAGMA busy_timeout={int(_BUSY_SECONDS * 1000)}")
 
     @contextmanager
+    def scratch(self) -> Iterator[sqlite3.Connection]:
+        """Fill temporary tables, which takes no lock and stays when a transaction follows."""
+        connection = self._connection()
+        connection.execute("BEGIN")
+        try:
+            yield connection
+        finally:
+            connection.execute("COMMIT")
+
+    @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
         """Read one consistent state, however long it takes; snapshots within it see the same."""
         connection = self._connection()

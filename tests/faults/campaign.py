@@ -20,7 +20,7 @@ from admitone.traffic import Truth
 from tests.faults.crowd import crowd
 from tests.faults.database_harness import cuts, kills, storm
 from tests.faults.harness import Case, prepare, random_case, run_case
-from tests.faults.spark_harness import random_spark_case, run_spark_case
+from tests.faults.spark_harness import SparkCase, random_spark_case, run_spark_case
 from tests.services.postgres import PostgresServer
 from tests.services.proxy import Proxy
 
@@ -57,19 +57,26 @@ def _one(folder: Path, plan: tuple[int, Case, tuple[Path, Truth]]) -> tuple[Case
     return case, *run_case(case, template, folder / f"case-{number}", truth)
 
 
-def spark_campaign(cases: int, seed: int, folder: Path) -> tuple[int, list[str]]:
+def spark_campaign(cases: int, seed: int, folder: Path, workers: int) -> tuple[int, list[str]]:
     """Strike both queries in a whole Spark pipeline."""
     rng = random.Random(seed)
     struck, findings = 0, []
-    with Progress(console=_console) as progress:
+    planned = [(number, random_spark_case(rng, number)) for number in range(cases)]
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, spawned) as pool, Progress(console=_console) as progress:
         task = progress.add_task("spark", total=cases)
-        for number in range(cases):
-            case = random_spark_case(rng, number)
-            hits, problems = run_spark_case(case, folder / f"spark-{number}")
+        for case, hits, problems in pool.map(_one_through_spark, repeat(folder), planned):
             struck += hits
             findings += [f"{case}: {problem}" for problem in problems]
             progress.advance(task)
     return struck, findings
+
+
+def _one_through_spark(
+    folder: Path, plan: tuple[int, SparkCase]
+) -> tuple[SparkCase, int, list[str]]:
+    number, case = plan
+    return case, *run_spark_case(case, folder / f"spark-{number}")
 
 
 def database_campaign(
@@ -150,7 +157,7 @@ def main() -> None:
         for more, others in (
             database_campaign(options.kills, options.cuts, options.seed, folder),
             (0, crowd_campaign(options.crowd, folder) if options.crowd else []),
-            spark_campaign(options.spark, options.seed, folder),
+            spark_campaign(options.spark, options.seed, folder, options.workers),
         ):
             struck, findings = struck + more, findings + others
         minutes = (time.monotonic() - began) / 60

@@ -103,7 +103,10 @@ class Deliveries:
     def names_filter(self, facts: pa.Table) -> bytes:
         """Return the filter over the block's event ids and identities."""
         known = facts["identity"].drop_null().combine_chunks()
-        return filter_of(facts["event_id"].to_pylist(), _pieces(known))
+        if isinstance(known, pa.ChunkedArray):
+            known = pa.concat_arrays(known.chunks) if known.num_chunks else pa.array([], known.type)
+        words = np.frombuffer(fixed_bytes(known), dtype="<u8").reshape(-1, 4)
+        return filter_of(facts["event_id"].to_pylist(), words[:, 0])
 
     def in_closed_runs(self, closed: set[str]) -> np.ndarray:
         """Return which deliveries belong to a run that no longer takes any."""

@@ -27,12 +27,11 @@ def number_of_identity(identity: bytes) -> int:
     return int.from_bytes(identity[:8], "little")
 
 
-def filter_of(event_ids: Iterable[str | None], identities: Iterable[bytes]) -> bytes:
-    """Return the filter of a block."""
+def filter_of(event_ids: Iterable[str | None], identities: np.ndarray) -> bytes:
+    """Return the filter of a block, from its event ids and the first eight bytes of its identities."""
     numbers = {number_of_event(event_id) for event_id in event_ids if event_id is not None}
     wanted = np.fromiter(numbers, dtype=np.uint64, count=len(numbers))
-    prefixes = b"".join({identity[:8] for identity in identities})
-    wanted = np.concatenate([wanted, np.frombuffer(prefixes, dtype="<u8")])
+    wanted = np.concatenate([wanted, np.unique(identities)])
     size = _SMALLEST
     while size < len(wanted) * _BITS_EACH:
         size *= 2

@@ -30,7 +30,7 @@ from admitone.ledger.outcomes import (
 from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
 from admitone.ledger.sqlite_later import SqliteLater, note_contradictions, note_places, owned
 from admitone.ledger.sqlite_reader import ADMISSION_STORE, columns_of
-from admitone.ledger.sqlite_segments import Segments
+from admitone.ledger.sqlite_segments import Row, Segments
 
 
 class SqliteLedger(SqliteLater):
@@ -97,10 +97,24 @@ class SqliteLedger(SqliteLater):
         runs = runs_of(claim.facts)
         offsets = claim.facts["offset"]
         first, last = offsets[0].as_py(), offsets[-1].as_py()
+        nothing_closed = np.zeros(claim.facts.num_rows, dtype=bool)
+        rows = _rows(deliveries, candidates(deliveries, nothing_closed))
+        with self._database.scratch() as db:
+            Segments(db, ADMISSION_STORE).stage(rows)
+
+        def decides(ordinal: int, holder: Holder) -> bool:
+            meaning = meaning_for(holder, deliveries, ordinal, claim.retention_ms)
+            return meaning is not Meaning.NEW
+
+        # Everybody waits for this lock, so what can be made ready is ready.
         with self._database.transaction() as db:
             owned(db, claim.source, claim.epoch)
             _at_mark(db, claim.source, claim.after)
             closed = deliveries.in_closed_runs(_join_runs(db, runs))
+            segments = Segments(db, ADMISSION_STORE)
+            if closed.any():
+                rows = _rows(deliveries, candidates(deliveries, closed))
+                segments.stage(rows)
             (block_id,) = db.execute(
                 "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset,"
                 " deliveries, epoch, rules, claimed_at, destinations, runs)"
@@ -113,7 +127,7 @@ class SqliteLedger(SqliteLater):
                     orjson.dumps(runs).decode(),
                 ),
             ).fetchone()  # fmt: skip
-            holders = _reserve(db, claim, deliveries, candidates(deliveries, closed), block_id)
+            holders = segments.claim(rows, claim.retention_ms, block_id, decides) if rows else {}
             verdicts = decide(deliveries, closed, holders, block_id, claim.retention_ms)
             if isinstance(verdicts, Blocked):
                 db.execute("ROLLBACK")
@@ -240,28 +254,15 @@ def _resolved(db: sqlite3.Connection, block_ids: set[int]) -> dict[int, First]:
     return found
 
 
-def _reserve(
-    db: sqlite3.Connection,
-    claim: Claim,
-    deliveries: Deliveries,
-    ordinals: np.ndarray,
-    block_id: int,
-) -> dict[int, Holder]:
-    if not len(ordinals):
-        return {}
-
-    def decides(ordinal: int, holder: Holder) -> bool:
-        meaning = meaning_for(holder, deliveries, ordinal, claim.retention_ms)
-        return meaning is not Meaning.NEW
-
+def _rows(deliveries: Deliveries, ordinals: np.ndarray) -> list[Row]:
+    """Return what a claim asks for, in key order."""
     event_times = deliveries.event_time[ordinals]
     rows = [
         (deliveries.keys[ordinal], ordinal, deliveries.hashes[ordinal], event_time)
         for ordinal, event_time in zip(ordinals.tolist(), event_times.tolist(), strict=True)
     ]
     rows.sort()
-    store = Segments(db, ADMISSION_STORE)
-    return store.claim(rows, claim.retention_ms, block_id, decides)
+    return rows
 
 
 def _change_state(db: sqlite3.Connection, block: Block, outcome: Outcome) -> None:

@@ -24,6 +24,10 @@ _FOUND = """SELECT c.ordinal, k.block_id, k.ordinal, k.payload_hash, k.event_tim
 FROM temp.candidate c JOIN "{segment}" k ON k.key = c.key JOIN block b ON b.block_id = k.block_id"""
 
 
+Row = tuple[bytes, int, bytes, int]
+"""Key, ordinal, payload hash and event time of a delivery that asks for its identity."""
+
+
 class Segment(NamedTuple):
     """A slice of stream time that holds keys."""
 
@@ -43,24 +47,27 @@ class Segments:
         self._db = db
         self._store = store
 
-    def claim(
-        self,
-        rows: list[tuple[bytes, int, bytes, int]],
-        retention_ms: int,
-        block_id: int,
-        decides: Callable[[int, Holder], bool],
-    ) -> dict[int, Holder]:
-        """Insert (key, ordinal, hash, event time) rows for a block; return the holders that decide.
-
-        A row found elsewhere decides unless it is absent or expired; then the block takes its place.
-        """
-        opened = self._advance(max(row[3] for row in rows), retention_ms)
+    def stage(self, rows: list[Row]) -> None:
+        """Lay rows, in key order, where a claim finds them; needs no lock."""
         self._db.execute(
             "CREATE TEMP TABLE IF NOT EXISTS candidate"
             " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
         )
         self._db.execute("DELETE FROM temp.candidate")
         self._db.executemany("INSERT INTO temp.candidate VALUES (?, ?, ?, ?)", rows)
+
+    def claim(
+        self,
+        rows: list[Row],
+        retention_ms: int,
+        block_id: int,
+        decides: Callable[[int, Holder], bool],
+    ) -> dict[int, Holder]:
+        """Insert the staged rows (key, ordinal, hash, event time) for a block; return the holders that decide.
+
+        A row found elsewhere decides unless it is absent or expired; then the block takes its place.
+        """
+        opened = self._advance(max(row[3] for row in rows), retention_ms)
         holders: dict[int, Holder] = {}
         for segment in self._all():
             if segment.start == opened.start:
