@@ -1,22 +1,25 @@
 # Two commands for a newcomer: make demo, make test.
 PYTHON := .venv/bin/python
 
-.PHONY: help setup demo test check format faults bench clean
+.PHONY: help setup services demo test check format faults bench clean
 
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
 	@echo "make test    everything that CI runs"
-	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark (an hour)"
-	@echo "make bench   throughput of the boundary and of the analytics"
+	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database killed and cut off (an hour)"
+	@echo "make bench   throughput of the boundary and of the analytics; the ledger on PostgreSQL; look-ups"
 	@echo "make format  format the code and mend what can be mended"
 
 setup:
 	@scripts/setup.sh
 
+services:
+	@scripts/setup.sh services
+
 demo: setup
 	@.venv/bin/admitone demo
 
-test: check
+test: services check
 	$(PYTHON) -m pytest
 
 check: setup
@@ -29,11 +32,13 @@ format: setup
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-faults: setup
+faults: services
 	$(PYTHON) -m tests.faults.campaign
 
-bench: setup
+bench: services
 	$(PYTHON) -m benchmarks.throughput
+	$(PYTHON) -m benchmarks.postgres_ledger
+	$(PYTHON) -m benchmarks.lookups
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -13,7 +13,7 @@ from admitone.boundary.admission import Boundary
 from admitone.core.decisions import BlockState
 from admitone.core.errors import Fenced, IntegrityError
 from admitone.evidence.closure import close_run, gate_of
-from admitone.evidence.open import open_evidence
+from admitone.evidence.open import open_evidence, open_store
 from admitone.ledger.books import books
 from admitone.traffic import GeneratorOptions, TruthRecorder, generate
 from tests.support import Pipeline, event
@@ -339,12 +339,12 @@ def test_original_bytes_of_what_was_refused_are_kept(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path)
     pipeline.ingest(*hostile)
     pipeline.run()
-    folder = pipeline.settings.resolve(pipeline.settings.evidence.path)
+    store = open_store(pipeline.settings)
     ids = [row["id"].split("-") for row in pipeline.decisions()]
 
     def originals() -> set[bytes | None]:
         return {
-            original(pipeline.ledger, folder, int(block), int(ordinal)) for block, ordinal in ids
+            original(pipeline.ledger, store, int(block), int(ordinal)) for block, ordinal in ids
         }
 
     assert originals() == set(hostile)

@@ -22,6 +22,7 @@ from admitone.core.canonical import MAX_DEPTH
 from admitone.core.decisions import REASON_CODES, Reason
 from admitone.core.envelope import EnvelopeRules, timestamp_ms
 from admitone.evidence.deliveries import original
+from admitone.evidence.open import open_store
 from admitone.ledger.port import Mark
 from admitone.settings import load_settings
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, RECORD_SCHEMA
@@ -365,10 +366,10 @@ def append(pipeline: Pipeline, cases: list[Hostile]) -> None:
 def assert_originals(
     pipeline: Pipeline, rows: dict[int, dict[str, Any]], cases: dict[int, Hostile]
 ) -> None:
-    folder = pipeline.settings.resolve(pipeline.settings.evidence.path)
+    store = open_store(pipeline.settings)
     for offset, case in cases.items():
         block, ordinal = map(int, rows[offset]["id"].split("-"))
-        assert original(pipeline.ledger, folder, block, ordinal) == case.raw, case.name
+        assert original(pipeline.ledger, store, block, ordinal) == case.raw, case.name
 
 
 # Random input

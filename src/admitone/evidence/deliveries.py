@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,7 @@ from admitone.core.errors import IntegrityError
 from admitone.evidence.files import read_file
 from admitone.evidence.open import open_store
 from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, SCHEMAS
-from admitone.evidence.store import EvidenceStore, FolderStore
+from admitone.evidence.store import EvidenceStore
 from admitone.ledger.columns import unpack
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
@@ -27,7 +26,7 @@ def open_deliveries(
 
 
 def deliveries(
-    ledger: LedgerReader, store: EvidenceStore | Path, block_id: int, ordinals: Sequence[int]
+    ledger: LedgerReader, store: EvidenceStore, block_id: int, ordinals: Sequence[int]
 ) -> pa.Table:
     """Return key, value and headers of quarantined deliveries of a block, in the order asked for."""
     journal = ledger.journal(block_id)
@@ -52,7 +51,7 @@ def deliveries(
 
 
 def original(
-    ledger: LedgerReader, store: EvidenceStore | Path, block_id: int, ordinal: int
+    ledger: LedgerReader, store: EvidenceStore, block_id: int, ordinal: int
 ) -> bytes | None:
     """Return one delivery's value; None when no store has it any more, as with old duplicates."""
     journal = ledger.journal(block_id)
@@ -79,13 +78,12 @@ def original(
 
 
 def _files_with(
-    ledger: LedgerReader, store: EvidenceStore | Path, run: str, kind: str, block_id: int
+    ledger: LedgerReader, store: EvidenceStore, run: str, kind: str, block_id: int
 ) -> Iterator[pa.Table]:
     """Yield the files of a kind that were made from a block, or from what was decided about it later."""
-    opened = FolderStore(store) if isinstance(store, Path) else store
     later = {resolution.resolution_id for resolution in ledger.resolutions([block_id])}
     for file in ledger.evidence_files(run):
         if file.kind == kind:
             blocks, resolutions = ledger.evidence_of(file.path)
             if block_id in blocks or later & set(resolutions):
-                yield read_file(opened, file)
+                yield read_file(store, file)
