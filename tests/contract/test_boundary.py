@@ -431,3 +431,24 @@ def test_a_required_family_without_admissions_is_a_blocker(tmp_path: Path) -> No
 
     assert [blocker.kind for blocker in gate.blockers] == ["empty family"]
     assert isinstance(pipeline.boundary, Boundary)
+
+
+def test_the_books_balance_at_any_moment_while_the_pipeline_runs(tmp_path: Path) -> None:
+    lines = [delivery.line for delivery in generate(GeneratorOptions(1_500, seed=3))]
+    pipeline = Pipeline(tmp_path, pipeline={"max_block": 20})
+    pipeline.ingest(*lines)
+    worker = threading.Thread(target=pipeline.run)
+    worker.start()
+    seen = set()
+    while worker.is_alive():
+        for run in books(pipeline.ledger)["runs"]:
+            seen.add(run["deliveries"])
+            assert run["balanced"], run
+            assert run["deliveries"] == sum(
+                run[name]
+                for name in ("admitted", "duplicates", "replayed", "quarantined", "ambiguous")
+            )
+    worker.join()
+
+    assert len(seen) > 3
+    assert books(pipeline.ledger)["runs"][0]["deliveries"] == len(lines)
