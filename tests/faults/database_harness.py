@@ -27,6 +27,7 @@ from tests.services.proxy import Fault, Proxy
 _EXPECTED = (FENCED, OVERTAKEN, UNREACHABLE)
 _MAX_BLOCK = 30
 _EVENTS = 3_000
+_MOST_STRIKES = 12
 _PATIENCE_S = 180.0
 
 Strike = Callable[[random.Random], int]
@@ -67,13 +68,16 @@ def storm(home: Path, seed: int, url: str, strike: Strike, wanted: int) -> tuple
     truth = prepare(home, seed, _EVENTS)
     use_ledger(home, url)
     struck, problems = 0, []
+    wanted = min(wanted, _MOST_STRIKES)
     deadline = time.monotonic() + _PATIENCE_S
     process = start(home, _MAX_BLOCK, None)
     while time.monotonic() < deadline:
-        process.join(rng.uniform(0.02, 0.4))
+        process.join(rng.uniform(0.02, 1.0))
         if process.exitcode is None:
             if struck < wanted:
                 struck += strike(rng)
+                # What counts is that it finishes once it is left alone.
+                deadline = time.monotonic() + _PATIENCE_S
             continue
         if process.exitcode == FINISHED:
             break
