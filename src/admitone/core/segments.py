@@ -6,7 +6,21 @@ interval is 50 days: stream time 4,320,000,000 ms opens segment 1, named `admiss
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 _FLOOR_MS = 60_000
+
+
+class Segment(NamedTuple):
+    """A slice of stream time that holds keys."""
+
+    start: int
+    length: int
+
+    @property
+    def end(self) -> int:
+        """Return the first moment after every key it can hold."""
+        return self.start + self.length
 
 
 def interval_of(retention_ms: int) -> int:
@@ -17,6 +31,12 @@ def interval_of(retention_ms: int) -> int:
 def segment_of(timestamp_ms: int, interval_ms: int) -> int:
     """Return the segment that holds this moment; floor division, also before 1970."""
     return timestamp_ms // interval_ms
+
+
+def segment_for(newest_event_time: int, retention_ms: int) -> Segment:
+    """Return the segment that a store whose newest event has this time should have open."""
+    interval = interval_of(retention_ms)
+    return Segment(segment_of(newest_event_time, interval) * interval, interval)
 
 
 def segment_name(store: str, start_ms: int) -> str:

@@ -194,8 +194,7 @@ class DeliveryRows:
         for name in SCHEMAS[kind].names:
             if name in self._columns:
                 made[name] = self._columns[name].take(taken)
-        if kind == QUARANTINE:
-            made |= self._firsts(rows, positions)
+        made |= self._referred(kind, rows, positions)
         if deliveries is not None:
             originals = pa.array(self._ordinals[rows])
             for name in ORIGINAL_COLUMNS:
@@ -216,8 +215,9 @@ class DeliveryRows:
         of_run = self._run_codes == self._run_names.index(run)
         return np.flatnonzero(np.isin(self._verdict, SHOWN[kind]) & of_run)
 
-    def _firsts(self, rows: np.ndarray, positions: Positions) -> dict[str, pa.Array]:
-        raise NotImplementedError
+    def _referred(self, kind: str, rows: np.ndarray, positions: Positions) -> dict[str, pa.Array]:
+        """Return columns about other deliveries that these refer to; most kinds have none."""
+        return {}
 
 
 class BlockRows(DeliveryRows):
@@ -240,7 +240,9 @@ class BlockRows(DeliveryRows):
             },
         )
 
-    def _firsts(self, rows: np.ndarray, positions: Positions) -> dict[str, pa.Array]:
+    def _referred(self, kind: str, rows: np.ndarray, positions: Positions) -> dict[str, pa.Array]:
+        if kind != QUARANTINE:
+            return {}
         chosen = self._verdicts.select(["first_block", "first_ordinal"]).take(pa.array(rows))
         firsts = [
             (None, None, None) if block is None else positions.of(block, ordinal)

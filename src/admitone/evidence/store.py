@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from admitone.core.errors import ConfigurationError, NotFound, ServiceUnreachable
+from admitone.files import make_durable
 
 _PARTIAL = ".partial"
 
@@ -55,7 +56,7 @@ class FolderStore:
                 partial.replace(target)
             finally:
                 partial.unlink(missing_ok=True)
-            _make_durable(target.parent)
+            make_durable(target.parent)
         except OSError as error:
             raise _unreachable("write", path, error) from error
 
@@ -178,12 +179,4 @@ def _make_folder(folder: Path) -> None:
         return
     _make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    _make_durable(folder.parent)
-
-
-def _make_durable(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    make_durable(folder.parent)

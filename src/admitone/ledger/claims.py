@@ -25,11 +25,13 @@ from admitone.core.decisions import (
     Verdict,
     meaning_of,
 )
+from admitone.core.errors import MarkMoved
 from admitone.core.identity import KEY_BYTES
 from admitone.core.segments import oldest_live
-from admitone.ledger.columns import VERDICTS_SCHEMA, fixed_bytes
+from admitone.ledger.columns import VERDICTS_SCHEMA, fixed_bytes, pack
 from admitone.ledger.names import filter_of
-from admitone.ledger.port import Blocked
+from admitone.ledger.outcomes import runs_of
+from admitone.ledger.port import Block, Blocked, Claim, Mark, Source
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _DUPLICATE = CODE_OF_VERDICT[Verdict.DUPLICATE]
@@ -114,6 +116,57 @@ class Deliveries:
         is_closed = np.array([name in closed for name in runs.dictionary.to_pylist()] or [False])
         closed_of_row: np.ndarray = is_closed[np.asarray(runs.indices)]
         return closed_of_row
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A claim with everything that can be computed before its transaction begins."""
+
+    claim: Claim
+    deliveries: Deliveries
+    facts: bytes
+    names: bytes
+    runs: dict[str, int]
+    first_offset: int
+    last_offset: int
+
+    @classmethod
+    def of(cls, claim: Claim) -> Prepared:
+        """Prepare a claim."""
+        deliveries = Deliveries.of(claim.facts)
+        offsets = claim.facts["offset"]
+        return cls(
+            claim,
+            deliveries,
+            pack(claim.facts),
+            deliveries.names_filter(claim.facts),
+            runs_of(claim.facts),
+            offsets[0].as_py(),
+            offsets[-1].as_py(),
+        )
+
+    def decides(self, ordinal: int, holder: Holder) -> bool:
+        """Tell whether a held identity leaves a delivery no choice; otherwise the block takes its place."""
+        meaning = meaning_for(holder, self.deliveries, ordinal, self.claim.retention_ms)
+        return meaning is not Meaning.NEW
+
+    def block(self, block_id: int) -> Block:
+        """Return the block that the claim becomes."""
+        claim = self.claim
+        return Block(
+            block_id, claim.source, claim.after.offset, self.first_offset, self.last_offset,
+            claim.facts.num_rows, claim.epoch, BlockState.IN_FLIGHT, claim.rules, claim.claimed_at,
+            None, None, claim.destinations, (), self.runs, None,
+        )  # fmt: skip
+
+
+def must_be_at(source: Source, expected: Mark, found: Mark, in_flight: int | None) -> None:
+    """Raise `MarkMoved` unless a source is where a claim believes it to be, with nothing in flight."""
+    if found != expected or in_flight is not None:
+        raise MarkMoved(
+            f"Source {tuple(source)} was expected at {expected} with nothing in flight, it is at {found}"
+            + (f" with block {in_flight} in flight." if in_flight is not None else ".")
+        )
 
 
 def candidates(deliveries: Deliveries, closed: np.ndarray) -> np.ndarray:

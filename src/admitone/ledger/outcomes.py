@@ -6,12 +6,13 @@ until that event's block is resolved; then the table of `core.decisions` says wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from admitone.core.decisions import (
     ADMISSION_OF_BLOCK,
@@ -24,6 +25,7 @@ from admitone.core.decisions import (
     Verdict,
     meaning_of,
 )
+from admitone.core.errors import NotFound
 from admitone.ledger.columns import BUS_SCHEMA, CHANGES_SCHEMA
 from admitone.ledger.port import Block, Outcome, Resolution, Resolved
 
@@ -138,42 +140,62 @@ def ambiguous_admissions(verdicts: pa.Table) -> np.ndarray:
     return chosen
 
 
-def own_changes(facts: pa.Table, verdicts: pa.Table, resolved: Resolved) -> list[dict[str, Any]]:
-    """Return what a resolution says about the admissions of the block itself."""
-    ordinals = ambiguous_admissions(verdicts).tolist()
-    if resolved.state is BlockState.RETRACTED:
-        retracted = CODE_OF_REASON[Reason.IDENTITY_RETRACTED]
-        return [_change(ordinal, _QUARANTINED, retracted) for ordinal in ordinals]
-    assert resolved.bus_offsets is not None
-    return [
-        _change(ordinal, _ADMITTED, 0, offset)
-        for ordinal, offset in zip(ordinals, resolved.bus_offsets.tolist(), strict=True)
-    ]
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What a resolution changes in one block, and how its columns stand afterwards."""
+
+    block_id: int
+    cause: int | None
+    changes: pa.Table
+    columns: Columns
+
+    @property
+    def summary(self) -> Summary:
+        """Return what the block's row says from then on."""
+        return Summary.of(self.columns[1])
+
+    @property
+    def contradictions(self) -> list[tuple[str, bytes, bytes, int, int]]:
+        """Return the deliveries that turned out to contradict an admission."""
+        facts, verdicts, _ = self.columns
+        return contradictions(self.block_id, facts, verdicts, mismatched(self.changes))
 
 
-def follower_changes(
-    block_id: int, first: First, facts: pa.Table, verdicts: pa.Table
-) -> list[dict[str, Any]]:
-    """Return what the fate of a block means for the deliveries of a block that follow it."""
-    waiting = (verdicts["verdict"].to_numpy() == _AMBIGUOUS) & (
-        verdicts["first_block"].fill_null(-1).to_numpy() == block_id
-    )
-    firsts = verdicts["first_ordinal"]
-    return [
-        _change(ordinal, *first.judge(facts, ordinal, firsts[ordinal].as_py()))
-        for ordinal in np.flatnonzero(waiting).tolist()
-    ]
+def consequences(
+    block: Block, resolved: Resolved, now: Callable[[int], Columns], others: Iterable[int]
+) -> Iterator[Consequence]:
+    """Yield what the fate of a block changes: in itself first, then in other blocks that may follow it.
+
+    `now` returns a block's columns as they stand.
+    """
+    own = now(block.block_id)
+    first = First.of(resolved.state, own[0])
+    changes = _own_changes(own[1], resolved) + _follower_changes(block.block_id, first, own)
+    yield _consequence(block.block_id, None, own, changes)
+    for number in others:
+        columns = now(number)
+        changes = _follower_changes(block.block_id, first, columns)
+        if changes:
+            yield _consequence(number, block.block_id, columns, changes)
 
 
-def disposal(verdicts: pa.Table, ordinals: Iterable[int]) -> list[dict[str, Any]]:
-    """Return the changes that a disposal records: the decisions stay as they are."""
+def disposal(
+    block_id: int, ordinals: Iterable[int], verdicts: pa.Table, before: Iterable[Resolution]
+) -> pa.Table:
+    """Return what a disposal records: the quarantined deliveries it is about, less those already done.
+
+    The decisions stay as they are.
+    """
     verdict, reason = verdicts["verdict"].to_pylist(), verdicts["reason"].to_pylist()
-    return [_change(ordinal, verdict[ordinal], reason[ordinal]) for ordinal in sorted(ordinals)]
-
-
-def quarantined(verdicts: pa.Table) -> set[int]:
-    """Return the ordinals in quarantine."""
-    return set(np.flatnonzero(verdicts["verdict"].to_numpy() == _QUARANTINED).tolist())
+    wanted = set(ordinals)
+    unknown = wanted - set(np.flatnonzero(verdicts["verdict"].to_numpy() == _QUARANTINED).tolist())
+    if unknown:
+        raise NotFound(
+            f"Delivery {block_id}-{min(unknown)} is not in quarantine.",
+            "admitone quarantine list shows what is",
+        )
+    todo = sorted(wanted - disposed(before))
+    return _table([_change(ordinal, verdict[ordinal], reason[ordinal]) for ordinal in todo])
 
 
 def disposed(resolutions: Iterable[Resolution]) -> set[int]:
@@ -186,17 +208,24 @@ def disposed(resolutions: Iterable[Resolution]) -> set[int]:
     }
 
 
-def changes_table(changes: list[dict[str, Any]]) -> pa.Table:
-    """Return changes as they are stored."""
-    return pa.Table.from_pylist(changes, schema=CHANGES_SCHEMA)
+def standing(
+    block: Block, columns: Columns, resolutions: list[Resolution]
+) -> tuple[Block, pa.Table, pa.Table, pa.Table | None]:
+    """Return a block and its columns with everything that was decided later."""
+    published_at = [r.published_at for r in resolutions if r.published_at is not None]
+    if published_at:
+        block = replace(block, published_at=published_at[-1])
+    return block, *as_it_stands(columns, resolutions)
 
 
 def as_it_stands(columns: Columns, resolutions: Iterable[Resolution]) -> Columns:
     """Return a block's columns with everything that was decided later."""
-    facts, verdicts, bus = columns
     changes = [resolution.changes for resolution in resolutions]
-    if not changes:
-        return columns
+    return _changed(columns, changes) if changes else columns
+
+
+def _changed(columns: Columns, changes: list[pa.Table]) -> Columns:
+    facts, verdicts, bus = columns
     verdict = verdicts["verdict"].to_numpy().copy()
     reason = verdicts["reason"].to_numpy().copy()
     offsets = (
@@ -253,9 +282,49 @@ def contradictions(
     ]
 
 
-def mismatched(changes: list[dict[str, Any]]) -> list[int]:
+def mismatched(changes: pa.Table) -> list[int]:
     """Return the ordinals that changes call contradictions."""
-    return [change["ordinal"] for change in changes if change["reason"] == _MISMATCH]
+    chosen: list[int] = changes.filter(pc.equal(changes["reason"], _MISMATCH))[
+        "ordinal"
+    ].to_pylist()
+    return chosen
+
+
+def _consequence(
+    block_id: int, cause: int | None, columns: Columns, changes: list[dict[str, Any]]
+) -> Consequence:
+    table = _table(changes)
+    return Consequence(block_id, cause, table, _changed(columns, [table]))
+
+
+def _own_changes(verdicts: pa.Table, resolved: Resolved) -> list[dict[str, Any]]:
+    """Return what a resolution says about the admissions of the block itself."""
+    ordinals = ambiguous_admissions(verdicts).tolist()
+    if resolved.state is BlockState.RETRACTED:
+        retracted = CODE_OF_REASON[Reason.IDENTITY_RETRACTED]
+        return [_change(ordinal, _QUARANTINED, retracted) for ordinal in ordinals]
+    assert resolved.bus_offsets is not None
+    return [
+        _change(ordinal, _ADMITTED, 0, offset)
+        for ordinal, offset in zip(ordinals, resolved.bus_offsets.tolist(), strict=True)
+    ]
+
+
+def _follower_changes(block_id: int, first: First, columns: Columns) -> list[dict[str, Any]]:
+    """Return what the fate of a block means for the deliveries that follow it."""
+    facts, verdicts, _ = columns
+    waiting = (verdicts["verdict"].to_numpy() == _AMBIGUOUS) & (
+        verdicts["first_block"].fill_null(-1).to_numpy() == block_id
+    )
+    firsts = verdicts["first_ordinal"]
+    return [
+        _change(ordinal, *first.judge(facts, ordinal, firsts[ordinal].as_py()))
+        for ordinal in np.flatnonzero(waiting).tolist()
+    ]
+
+
+def _table(changes: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(changes, schema=CHANGES_SCHEMA)
 
 
 def _change(ordinal: int, verdict: int, reason: int, offset: int | None = None) -> dict[str, Any]:

@@ -15,13 +15,15 @@ import pyarrow as pa
 from admitone.core.decisions import BlockState
 from admitone.core.errors import Fenced, MarkMoved, NotFound
 from admitone.faults import crash_point
+from admitone.ledger.claims import Prepared
 from admitone.ledger.columns import logical_digest, pack
 from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
 from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
-from admitone.ledger.postgres_claim import NeedsSegment, Prepared, claim_block
+from admitone.ledger.postgres_claim import NeedsSegment, claim_block
 from admitone.ledger.postgres_later import PostgresLater, note_contradictions, note_places, owned
-from admitone.ledger.postgres_reader import ADMISSION_STORE, columns_of
+from admitone.ledger.postgres_reader import columns_of
 from admitone.ledger.postgres_segments import Segments
+from admitone.ledger.stored import ADMISSION_STORE
 from admitone.postgres import Connection
 
 

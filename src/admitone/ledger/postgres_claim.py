@@ -10,15 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from admitone.core.decisions import BlockState, Meaning
-from admitone.core.errors import MarkMoved
 from admitone.faults import crash_point
-from admitone.ledger.claims import Deliveries, Holder, candidates, decide, meaning_for
+from admitone.ledger.claims import Holder, Prepared, candidates, decide, must_be_at
 from admitone.ledger.columns import pack
-from admitone.ledger.outcomes import runs_of
-from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Source
+from admitone.ledger.port import Block, Blocked, Claimed, Mark, Source
 from admitone.ledger.postgres_later import owned
-from admitone.ledger.postgres_reader import ADMISSION_STORE
 from admitone.ledger.postgres_segments import Segments
 from admitone.ledger.postgres_values import (
     key_of_run,
@@ -26,25 +22,8 @@ from admitone.ledger.postgres_values import (
     stored_name,
     stored_runs,
 )
+from admitone.ledger.stored import ADMISSION_STORE
 from admitone.postgres import Connection
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A claim with everything that can be computed before its transaction begins."""
-
-    claim: Claim
-    deliveries: Deliveries
-    facts: bytes
-    names: bytes
-    runs: dict[str, int]
-
-    @classmethod
-    def of(cls, claim: Claim) -> Prepared:
-        """Prepare a claim."""
-        deliveries = Deliveries.of(claim.facts)
-        names = deliveries.names_filter(claim.facts)
-        return cls(claim, deliveries, pack(claim.facts), names, runs_of(claim.facts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +50,7 @@ def claim_block(db: Connection, prepared: Prepared) -> Claimed | Blocked | Needs
             return NeedsSegment(newest)
     block = _insert_block(db, prepared)
     if pointer is not None and len(ordinals):
-
-        def decides(ordinal: int, holder: Holder) -> bool:
-            meaning = meaning_for(holder, deliveries, ordinal, claim.retention_ms)
-            return meaning is not Meaning.NEW
-
-        holders = store.claim(deliveries, ordinals, pointer, block.block_id, decides)
+        holders = store.claim(deliveries, ordinals, pointer, block.block_id, prepared.decides)
     verdicts = decide(deliveries, closed, holders, block.block_id, claim.retention_ms)
     if isinstance(verdicts, Blocked):
         db.execute("ROLLBACK")
@@ -97,11 +71,7 @@ def _at_mark(db: Connection, source: Source, found: Mark, expected: Mark) -> Non
         "SELECT block_id FROM block WHERE producer_id = %s AND partition = %s AND state = 'IN_FLIGHT'",
         source,
     ).fetchone()
-    if found != expected or in_flight:
-        raise MarkMoved(
-            f"Source {tuple(source)} was expected at {expected} with nothing in flight, it is at {found}"
-            + (f" with block {in_flight[0]} in flight." if in_flight else ".")
-        )
+    must_be_at(source, expected, found, in_flight[0] if in_flight else None)
 
 
 def _join_runs(db: Connection, runs: Iterable[str]) -> set[str]:
@@ -122,21 +92,15 @@ def _join_runs(db: Connection, runs: Iterable[str]) -> set[str]:
 
 def _insert_block(db: Connection, prepared: Prepared) -> Block:
     claim = prepared.claim
-    offsets = claim.facts["offset"]
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
     row = db.execute(
         "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset, deliveries,"
         " epoch, rules, claimed_at, destinations, runs)"
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING block_id",
         (
-            *claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
-            claim.rules, claim.claimed_at, stored_destinations(claim.destinations),
-            stored_runs(prepared.runs),
+            *claim.source, claim.after.offset, prepared.first_offset, prepared.last_offset,
+            claim.facts.num_rows, claim.epoch, claim.rules, claim.claimed_at,
+            stored_destinations(claim.destinations), stored_runs(prepared.runs),
         ),
     ).fetchone()  # fmt: skip
     assert row is not None
-    return Block(
-        row[0], claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
-        BlockState.IN_FLIGHT, claim.rules, claim.claimed_at, None, None, claim.destinations, (),
-        prepared.runs, None,
-    )  # fmt: skip
+    return prepared.block(row[0])

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
-from typing import Any
+
+import pyarrow as pa
 
 from admitone.core.decisions import Action, BlockState
-from admitone.core.errors import Fenced, MarkMoved, NotFound
+from admitone.core.errors import Fenced, MarkMoved
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
 from admitone.ledger.outcomes import (
     Columns,
-    First,
-    Summary,
+    Consequence,
     ambiguous_admissions,
     as_it_stands,
     bus_ranges,
-    changes_table,
+    consequences,
     contradictions,
     disposal,
-    disposed,
-    follower_changes,
     mismatched,
-    own_changes,
-    quarantined,
 )
 from admitone.ledger.port import (
     Block,
@@ -92,25 +88,19 @@ class PostgresLater(PostgresUpkeep):
                 "UPDATE block SET state = %s WHERE block_id = %s",
                 (str(resolved.state), block.block_id),
             )
-            facts, verdicts, _ = _standing(db, block.block_id)
-            first = First.of(resolved.state, facts)
-            changes = own_changes(facts, verdicts, resolved)
-            changes += follower_changes(block.block_id, first, facts, verdicts)
-            _append(db, block.block_id, changes, resolved, None)
-            bus = _standing(db, block.block_id)[2]
-            if bus is not None:
-                note_places(db, block.block_id, bus_ranges(block, facts, bus))
             # Whoever concludes a follower from now on waits for the row above, and sees what it says.
-            waiting = db.execute(
+            others = db.execute(
                 "SELECT block_id FROM block WHERE ambiguous > 0 AND block_id <> %s"
                 " AND state <> 'IN_FLIGHT' ORDER BY block_id FOR UPDATE",
                 (block.block_id,),
             ).fetchall()
-            for (number,) in waiting:
-                follower_facts, follower_verdicts, _ = _standing(db, number)
-                changes = follower_changes(block.block_id, first, follower_facts, follower_verdicts)
-                if changes:
-                    _append(db, number, changes, resolved, block.block_id)
+            for consequence in consequences(
+                block, resolved, lambda number: _now(db, number), (number for (number,) in others)
+            ):
+                _append(db, consequence, resolved)
+                facts, _, bus = consequence.columns
+                if consequence.cause is None and bus is not None:
+                    note_places(db, block.block_id, bus_ranges(block, facts, bus))
             crash_point("ledger.resolution_written")
 
         self._database.run(work)
@@ -128,26 +118,18 @@ class PostgresLater(PostgresUpkeep):
 
         def work(db: Connection) -> int:
             db.execute("SELECT 1 FROM block WHERE block_id = %s FOR UPDATE", (block_id,))
-            facts, verdicts, _ = _standing(db, block_id)
-            unknown = set(ordinals) - quarantined(verdicts)
-            if unknown:
-                raise NotFound(
-                    f"Delivery {block_id}-{min(unknown)} is not in quarantine.",
-                    "admitone quarantine list shows what is",
-                )
-            todo = set(ordinals) - disposed(resolutions_of(db, block_id))
-            if not todo:
-                return 0
-            changes = disposal(verdicts, todo)
-            _insert_resolution(db, block_id, None, action, at, None, author, reason, changes)
-            settled = contradictions(block_id, facts, verdicts, mismatched(changes))
-            for identity, payload_hash in sorted({(row[1], row[2]) for row in settled}):
-                db.execute(
-                    "UPDATE anomaly SET state = 'RESOLVED'"
-                    " WHERE identity = %s AND payload_hash = %s",
-                    (identity, payload_hash),
-                )
-            return len(todo)
+            facts, verdicts, _ = _now(db, block_id)
+            changes = disposal(block_id, ordinals, verdicts, resolutions_of(db, block_id))
+            if changes.num_rows:
+                _insert_resolution(db, block_id, None, action, at, None, author, reason, changes)
+                settled = contradictions(block_id, facts, verdicts, mismatched(changes))
+                for identity, payload_hash in sorted({(row[1], row[2]) for row in settled}):
+                    db.execute(
+                        "UPDATE anomaly SET state = 'RESOLVED'"
+                        " WHERE identity = %s AND payload_hash = %s",
+                        (identity, payload_hash),
+                    )
+            return int(changes.num_rows)
 
         return self._database.run(work)
 
@@ -197,29 +179,25 @@ def _still_ambiguous(db: Connection, block_id: int) -> None:
         raise MarkMoved(f"Block {block_id} is {row[0] if row else 'unknown'}, not AMBIGUOUS.")
 
 
-def _standing(db: Connection, block_id: int) -> Columns:
+def _now(db: Connection, block_id: int) -> Columns:
+    """Return a block's columns as they stand."""
     return as_it_stands(columns_of(db, block_id), resolutions_of(db, block_id))
 
 
-def _append(
-    db: Connection,
-    block_id: int,
-    changes: list[dict[str, Any]],
-    resolved: Resolved,
-    cause: int | None,
-) -> None:
+def _append(db: Connection, consequence: Consequence, resolved: Resolved) -> None:
     """Append a resolution of a block and bring its row up to date."""
+    block_id, cause = consequence.block_id, consequence.cause
     _insert_resolution(
         db, block_id, cause, resolved.action, resolved.at,
-        resolved.published_at if cause is None else None, resolved.author, resolved.reason, changes,
+        resolved.published_at if cause is None else None, resolved.author, resolved.reason,
+        consequence.changes,
     )  # fmt: skip
-    facts, verdicts, _ = _standing(db, block_id)
     db.execute(
         "UPDATE block SET verdict_bits = %s, reason_bits = %s, quarantined = %s, ambiguous = %s"
         " WHERE block_id = %s",
-        (*astuple(Summary.of(verdicts)), block_id),
+        (*astuple(consequence.summary), block_id),
     )
-    note_contradictions(db, contradictions(block_id, facts, verdicts, mismatched(changes)))
+    note_contradictions(db, consequence.contradictions)
 
 
 def _insert_resolution(
@@ -231,7 +209,7 @@ def _insert_resolution(
     published_at: int | None,
     author: str,
     reason: str,
-    changes: list[dict[str, Any]],
+    changes: pa.Table,
 ) -> None:
     db.execute(
         "INSERT INTO resolution (block_id, cause, action, at, published_at, author, reason, changes)"
@@ -244,6 +222,6 @@ def _insert_resolution(
             published_at,
             stored_name(author),
             stored_name(reason),
-            pack(changes_table(changes)),
+            pack(changes),
         ),
     )

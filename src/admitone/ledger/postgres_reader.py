@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
-from admitone.core.decisions import DECIDED_STATES, Action, BlockState
+from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import NotFound
 from admitone.core.identity import KEY_BYTES
 from admitone.ledger.columns import unpack
-from admitone.ledger.outcomes import Columns, as_it_stands
+from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.port import (
     ANYTHING,
     Anomaly,
@@ -32,20 +31,19 @@ from admitone.ledger.postgres_schema import MIGRATIONS
 from admitone.ledger.postgres_segments import Segments
 from admitone.ledger.postgres_values import (
     key_of_run,
-    loaded_destinations,
     loaded_name,
     loaded_runs,
     stored_name,
 )
+from admitone.ledger.stored import (
+    ADMISSION_STORE,
+    IS_DECIDED,
+    SELECT_BLOCK,
+    block_from,
+    destinations_from,
+)
 from admitone.postgres import PATIENCE_S, Connection, Database
 
-ADMISSION_STORE = "admission"
-
-_BLOCK = (
-    "SELECT block_id, producer_id, partition, after_offset, first_offset, last_offset, deliveries, epoch, state, rules,"
-    " claimed_at, decided_at, published_at, destinations, refused, runs, evidence_hash FROM block"
-)
-_DECIDED = f"state IN ({', '.join(repr(str(state)) for state in DECIDED_STATES)})"
 _AT_ONCE = 100
 
 _cursors = count(1)
@@ -105,8 +103,8 @@ class PostgresReader:
         if ids is not None:
             where.append("block_id = ANY(%s)")
             values.append(list(ids))
-        rows = self._rows(f"{_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values)
-        return [block_from(row) for row in rows]
+        rows = self._rows(f"{SELECT_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values)
+        return [_block(row) for row in rows]
 
     def columns(self, block_id: int) -> Columns:
         """Return a block's facts, verdicts and bus columns, as they were first decided."""
@@ -117,19 +115,16 @@ class PostgresReader:
     ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
         """Yield the decided blocks that may hold what is wanted, with their columns as they stand now."""
         where, values = restriction(wanted)
-        query = f"{_BLOCK} WHERE {' AND '.join([_DECIDED, *where])} ORDER BY block_id"
+        query = f"{SELECT_BLOCK} WHERE {' AND '.join([IS_DECIDED, *where])} ORDER BY block_id"
         with (
             self._database.snapshot() as db,
             db.cursor(f"decided_{next(_cursors)}", binary=True) as rows,
         ):
             rows.itersize = _AT_ONCE
             for row in rows.execute(query, values):
-                block = block_from(row)
-                resolutions = resolutions_of(db, block.block_id)
-                published_at = [r.published_at for r in resolutions if r.published_at is not None]
-                if published_at:
-                    block = replace(block, published_at=published_at[-1])
-                yield block, *as_it_stands(columns_of(db, block.block_id), resolutions)
+                block = _block(row)
+                columns = columns_of(db, block.block_id)
+                yield standing(block, columns, resolutions_of(db, block.block_id))
 
     def resolutions(self, block_ids: Sequence[int] | None = None) -> list[Resolution]:
         """Return what was decided later, about some blocks or all, oldest first."""
@@ -149,13 +144,13 @@ class PostgresReader:
         )
         for producer, partition, first, records, places in rows:
             source = Source(producer, partition)
-            return Late(block_id, source, first, records, loaded_destinations(places))
+            return Late(block_id, source, first, records, destinations_from(places))
         return None
 
     def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
         """Return (how many, how many quarantined) of a source's last deliveries."""
         query = (
-            f"SELECT deliveries, quarantined FROM block WHERE {_DECIDED}"  # noqa: S608
+            f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED}"  # noqa: S608
             " AND producer_id = %s AND partition = %s ORDER BY first_offset DESC"
         )
 
@@ -195,7 +190,7 @@ class PostgresReader:
         """Return the decided blocks, of one pipeline or of all, whose evidence is not durable yet."""
         return self._numbers(
             "SELECT block_id FROM block JOIN source USING (producer_id, partition)"  # noqa: S608
-            f" WHERE evidence_at IS NULL AND {_DECIDED}"
+            f" WHERE evidence_at IS NULL AND {IS_DECIDED}"
             " AND (%(pipeline)s::text IS NULL OR pipeline = %(pipeline)s) ORDER BY block_id",
             {"pipeline": pipeline},
         )
@@ -264,30 +259,9 @@ class PostgresReader:
         return None
 
 
-def block_from(row: Sequence[Any]) -> Block:
-    """Return the block a row describes."""
-    (
-        block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
-        decided_at, published_at, places, refused, runs, evidence_hash,
-    ) = row  # fmt: skip
-    return Block(
-        block_id=block_id,
-        source=Source(producer, partition),
-        after=after,
-        first_offset=first,
-        last_offset=last,
-        deliveries=deliveries,
-        epoch=epoch,
-        state=BlockState(state),
-        rules=rules,
-        claimed_at=claimed_at,
-        decided_at=decided_at,
-        published_at=published_at,
-        destinations=loaded_destinations(places),
-        refused=tuple(refused),
-        runs=loaded_runs(runs),
-        evidence_hash=evidence_hash,
-    )
+def _block(row: Sequence[Any]) -> Block:
+    *plain, runs, evidence_hash = row
+    return block_from((*plain, loaded_runs(runs), evidence_hash))
 
 
 def columns_of(db: Connection, block_id: int) -> Columns:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -19,7 +18,7 @@ from psycopg.errors import UndefinedTable
 
 from admitone.core.decisions import BlockState
 from admitone.core.identity import KEY_BYTES
-from admitone.core.segments import interval_of, is_droppable, segment_name, segment_of
+from admitone.core.segments import Segment, is_droppable, segment_for, segment_name
 from admitone.ledger.claims import Deliveries, Holder
 from admitone.ledger.columns import unpack
 from admitone.ledger.postgres_copy import CANDIDATE_COLUMNS, copied_candidates
@@ -62,18 +61,6 @@ _TAKE_OVER = sql.SQL(
 )
 
 
-class Segment(NamedTuple):
-    """A slice of stream time that holds keys."""
-
-    start: int
-    length: int
-
-    @property
-    def end(self) -> int:
-        """Return the first moment after every key it can hold."""
-        return self.start + self.length
-
-
 @dataclass(frozen=True, slots=True)
 class Pointer:
     """Where a store stands."""
@@ -88,7 +75,7 @@ class Pointer:
         return (
             self.opened is not None
             and retention_ms <= self.retention
-            and _wanted(newest_event_time, retention_ms).start <= self.opened.start
+            and segment_for(newest_event_time, retention_ms).start <= self.opened.start
             and newest_event_time < self.opened.end
         )
 
@@ -192,7 +179,7 @@ class Segments:
             "UPDATE store SET retention = greatest(retention, %s) WHERE name = %s",
             (retention_ms, self._store),
         )
-        opened, wanted = pointer.opened, _wanted(newest_event_time, retention_ms)
+        opened, wanted = pointer.opened, segment_for(newest_event_time, retention_ms)
         if opened is None or opened.start < wanted.start:
             self._db.execute(self._of(_CREATE, wanted))
             self._db.execute("INSERT INTO segment VALUES (%s, %s, %s)", (self._store, *wanted))
@@ -325,8 +312,3 @@ class Segments:
 
     def _of(self, query: sql.SQL, segment: Segment) -> sql.Composed:
         return query.format(segment=sql.Identifier(self.name(segment)))
-
-
-def _wanted(newest_event_time: int, retention_ms: int) -> Segment:
-    interval = interval_of(retention_ms)
-    return Segment(segment_of(newest_event_time, interval) * interval, interval)

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import astuple
-from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
@@ -36,13 +35,6 @@ def key_of_run(run_id: str) -> UUID:
 def stored_destinations(destinations: Iterable[Destination]) -> Jsonb:
     """Return destinations as they are stored."""
     return Jsonb([astuple(destination) for destination in destinations])
-
-
-def loaded_destinations(places: list[Any]) -> tuple[Destination, ...]:
-    """Return the destinations that were stored."""
-    return tuple(
-        Destination(topic, topic_id, kind, tuple(ends)) for topic, topic_id, kind, ends in places
-    )
 
 
 def stored_runs(runs: dict[str, int]) -> Jsonb:

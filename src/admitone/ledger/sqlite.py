@@ -13,10 +13,10 @@ from dataclasses import astuple, replace
 import numpy as np
 import orjson
 
-from admitone.core.decisions import BlockState, Meaning
+from admitone.core.decisions import BlockState
 from admitone.core.errors import Fenced, MarkMoved, NotFound
 from admitone.faults import crash_point
-from admitone.ledger.claims import Deliveries, Holder, candidates, decide, meaning_for
+from admitone.ledger.claims import Deliveries, Holder, Prepared, candidates, decide, must_be_at
 from admitone.ledger.columns import logical_digest, pack
 from admitone.ledger.outcomes import (
     First,
@@ -25,12 +25,12 @@ from admitone.ledger.outcomes import (
     concluded,
     contradictions,
     followed,
-    runs_of,
 )
 from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
 from admitone.ledger.sqlite_later import SqliteLater, note_contradictions, note_places, owned
-from admitone.ledger.sqlite_reader import ADMISSION_STORE, columns_of
+from admitone.ledger.sqlite_reader import columns_of, stored_destinations
 from admitone.ledger.sqlite_segments import Row, Segments
+from admitone.ledger.stored import ADMISSION_STORE
 
 
 class SqliteLedger(SqliteLater):
@@ -91,57 +91,38 @@ class SqliteLedger(SqliteLater):
 
     def claim(self, claim: Claim) -> Claimed | Blocked:
         """Decide every delivery of a block and reserve what is new, in one transaction."""
-        deliveries = Deliveries.of(claim.facts)
-        packed_facts = pack(claim.facts)
-        names = deliveries.names_filter(claim.facts)
-        runs = runs_of(claim.facts)
-        offsets = claim.facts["offset"]
-        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        prepared = Prepared.of(claim)
+        deliveries = prepared.deliveries
         nothing_closed = np.zeros(claim.facts.num_rows, dtype=bool)
         rows = _rows(deliveries, candidates(deliveries, nothing_closed))
         with self._database.scratch() as db:
             Segments(db, ADMISSION_STORE).stage(rows)
-
-        def decides(ordinal: int, holder: Holder) -> bool:
-            meaning = meaning_for(holder, deliveries, ordinal, claim.retention_ms)
-            return meaning is not Meaning.NEW
-
         # Everybody waits for this lock, so what can be made ready is ready.
         with self._database.transaction() as db:
             owned(db, claim.source, claim.epoch)
             _at_mark(db, claim.source, claim.after)
-            closed = deliveries.in_closed_runs(_join_runs(db, runs))
+            closed = deliveries.in_closed_runs(_join_runs(db, prepared.runs))
             segments = Segments(db, ADMISSION_STORE)
             if closed.any():
                 rows = _rows(deliveries, candidates(deliveries, closed))
                 segments.stage(rows)
-            (block_id,) = db.execute(
-                "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset,"
-                " deliveries, epoch, rules, claimed_at, destinations, runs)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                " RETURNING block_id",
-                (
-                    *claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
-                    claim.rules, claim.claimed_at,
-                    orjson.dumps([astuple(place) for place in claim.destinations]).decode(),
-                    orjson.dumps(runs).decode(),
-                ),
-            ).fetchone()  # fmt: skip
-            holders = segments.claim(rows, claim.retention_ms, block_id, decides) if rows else {}
+            block = _insert_block(db, prepared)
+            block_id = block.block_id
+            holders: dict[int, Holder] = {}
+            if rows:
+                holders = segments.claim(rows, claim.retention_ms, block_id, prepared.decides)
             verdicts = decide(deliveries, closed, holders, block_id, claim.retention_ms)
             if isinstance(verdicts, Blocked):
                 db.execute("ROLLBACK")
                 return verdicts
-            db.executemany("INSERT INTO block_run VALUES (?, ?)", [(run, block_id) for run in runs])
-            db.execute("INSERT INTO facts VALUES (?, ?)", (block_id, packed_facts))
-            db.execute("INSERT INTO names VALUES (?, ?)", (block_id, names))
+            db.executemany(
+                "INSERT INTO block_run VALUES (?, ?)", [(run, block_id) for run in prepared.runs]
+            )
+            db.execute("INSERT INTO facts VALUES (?, ?)", (block_id, prepared.facts))
+            db.execute("INSERT INTO names VALUES (?, ?)", (block_id, prepared.names))
             db.execute("INSERT INTO verdicts VALUES (?, ?, NULL)", (block_id, pack(verdicts)))
             db.execute("INSERT INTO journal VALUES (?, ?)", (block_id, claim.journal))
             crash_point("ledger.claim_written")
-        block = Block(
-            block_id, claim.source, claim.after.offset, first, last, claim.facts.num_rows, claim.epoch,
-            BlockState.IN_FLIGHT, claim.rules, claim.claimed_at, None, None, claim.destinations, (), runs, None,
-        )  # fmt: skip
         return Claimed(block, verdicts)
 
     def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
@@ -227,11 +208,22 @@ def _at_mark(db: sqlite3.Connection, source: Source, expected: Mark) -> None:
         "SELECT block_id FROM block WHERE producer_id = ? AND partition = ? AND state = 'IN_FLIGHT'",
         source,
     ).fetchone()
-    if found != expected or in_flight:
-        raise MarkMoved(
-            f"Source {tuple(source)} was expected at {expected} with nothing in flight, it is at {found}"
-            + (f" with block {in_flight[0]} in flight." if in_flight else ".")
-        )
+    must_be_at(source, expected, found, in_flight[0] if in_flight else None)
+
+
+def _insert_block(db: sqlite3.Connection, prepared: Prepared) -> Block:
+    claim = prepared.claim
+    (block_id,) = db.execute(
+        "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset,"
+        " deliveries, epoch, rules, claimed_at, destinations, runs)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING block_id",
+        (
+            *claim.source, claim.after.offset, prepared.first_offset, prepared.last_offset,
+            claim.facts.num_rows, claim.epoch, claim.rules, claim.claimed_at,
+            stored_destinations(claim.destinations), orjson.dumps(prepared.runs).decode(),
+        ),
+    ).fetchone()  # fmt: skip
+    return prepared.block(block_id)
 
 
 def _join_runs(db: sqlite3.Connection, runs: dict[str, int]) -> set[str]:

@@ -5,28 +5,24 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
-from typing import Any
 
 import orjson
+import pyarrow as pa
 
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
 from admitone.ledger.outcomes import (
-    First,
-    Summary,
+    Columns,
+    Consequence,
     ambiguous_admissions,
     as_it_stands,
     bus_ranges,
-    changes_table,
+    consequences,
     contradictions,
     disposal,
-    disposed,
-    follower_changes,
     mismatched,
-    own_changes,
-    quarantined,
 )
 from admitone.ledger.port import (
     Block,
@@ -37,13 +33,14 @@ from admitone.ledger.port import (
     Source,
 )
 from admitone.ledger.sqlite_reader import (
-    ADMISSION_STORE,
     SqliteReader,
     columns_of,
     newest_block,
     resolutions_of,
+    stored_destinations,
 )
 from admitone.ledger.sqlite_segments import Segments
+from admitone.ledger.stored import ADMISSION_STORE
 
 
 class SqliteLater(SqliteReader):
@@ -66,11 +63,8 @@ class SqliteLater(SqliteReader):
             ).fetchone()
             db.execute(
                 "INSERT OR REPLACE INTO late VALUES (?, ?, ?, ?, ?, ?)",
-                (
-                    block.block_id, *source, first, records,
-                    orjson.dumps([astuple(place) for place in destinations]).decode(),
-                ),
-            )  # fmt: skip
+                (block.block_id, *source, first, records, stored_destinations(destinations)),
+            )
         return Late(block.block_id, source, first, records, tuple(destinations))
 
     def resolve(self, block: Block, epoch: int, resolved: Resolved) -> None:
@@ -81,24 +75,18 @@ class SqliteLater(SqliteReader):
             db.execute(
                 "UPDATE block SET state = ? WHERE block_id = ?", (resolved.state, block.block_id)
             )
-            facts, verdicts, _ = _standing(db, block.block_id)
-            changes = own_changes(facts, verdicts, resolved)
-            first = First.of(resolved.state, facts)
-            waiting = db.execute(
+            others = db.execute(
                 "SELECT block_id FROM block WHERE ambiguous > 0 AND block_id <> ?"
                 " AND state <> 'IN_FLIGHT' ORDER BY block_id",
                 (block.block_id,),
             ).fetchall()
-            changes += follower_changes(block.block_id, first, facts, verdicts)
-            _append(db, block.block_id, changes, resolved, None)
-            standing = _standing(db, block.block_id)
-            if standing[2] is not None:
-                note_places(db, block.block_id, bus_ranges(block, facts, standing[2]))
-            for (number,) in waiting:
-                follower_facts, follower_verdicts, _ = _standing(db, number)
-                changes = follower_changes(block.block_id, first, follower_facts, follower_verdicts)
-                if changes:
-                    _append(db, number, changes, resolved, block.block_id)
+            for consequence in consequences(
+                block, resolved, lambda number: _now(db, number), (number for (number,) in others)
+            ):
+                _append(db, consequence, resolved)
+                facts, _, bus = consequence.columns
+                if consequence.cause is None and bus is not None:
+                    note_places(db, block.block_id, bus_ranges(block, facts, bus))
             crash_point("ledger.resolution_written")
 
     def dispose(
@@ -112,24 +100,17 @@ class SqliteLater(SqliteReader):
     ) -> int:
         """Say what was done about quarantined deliveries; return how many, those already done left out."""
         with self._database.transaction() as db:
-            facts, verdicts, _ = _standing(db, block_id)
-            unknown = set(ordinals) - quarantined(verdicts)
-            if unknown:
-                raise NotFound(
-                    f"Delivery {block_id}-{min(unknown)} is not in quarantine.",
-                    "admitone quarantine list shows what is",
+            facts, verdicts, _ = _now(db, block_id)
+            changes = disposal(block_id, ordinals, verdicts, resolutions_of(db, block_id))
+            if changes.num_rows:
+                _insert_resolution(db, block_id, None, action, at, None, author, reason, changes)
+                settled = contradictions(block_id, facts, verdicts, mismatched(changes))
+                db.executemany(
+                    "UPDATE anomaly SET state = 'RESOLVED'"
+                    " WHERE run_id = ? AND identity = ? AND payload_hash = ?",
+                    [row[:3] for row in settled],
                 )
-            todo = set(ordinals) - disposed(resolutions_of(db, block_id))
-            if not todo:
-                return 0
-            changes = disposal(verdicts, todo)
-            _insert_resolution(db, block_id, None, action, at, None, author, reason, changes)
-            db.executemany(
-                "UPDATE anomaly SET state = 'RESOLVED'"
-                " WHERE run_id = ? AND identity = ? AND payload_hash = ?",
-                [row[:3] for row in contradictions(block_id, facts, verdicts, mismatched(changes))],
-            )
-        return len(todo)
+        return int(changes.num_rows)
 
     def record_evidence(
         self,
@@ -264,30 +245,25 @@ def _still_ambiguous(db: sqlite3.Connection, block_id: int) -> None:
         raise MarkMoved(f"Block {block_id} is {row[0] if row else 'unknown'}, not AMBIGUOUS.")
 
 
-def _standing(db: sqlite3.Connection, block_id: int) -> Any:
+def _now(db: sqlite3.Connection, block_id: int) -> Columns:
+    """Return a block's columns as they stand."""
     return as_it_stands(columns_of(db, block_id), resolutions_of(db, block_id))
 
 
-def _append(
-    db: sqlite3.Connection,
-    block_id: int,
-    changes: list[dict[str, Any]],
-    resolved: Resolved,
-    cause: int | None,
-) -> None:
+def _append(db: sqlite3.Connection, consequence: Consequence, resolved: Resolved) -> None:
     """Append a resolution of a block and bring its row up to date."""
+    block_id, cause = consequence.block_id, consequence.cause
     _insert_resolution(
         db, block_id, cause, resolved.action, resolved.at,
-        resolved.published_at if cause is None else None, resolved.author, resolved.reason, changes,
+        resolved.published_at if cause is None else None, resolved.author, resolved.reason,
+        consequence.changes,
     )  # fmt: skip
-    facts, verdicts, _ = _standing(db, block_id)
-    summary = Summary.of(verdicts)
     db.execute(
         "UPDATE block SET verdict_bits = ?, reason_bits = ?, quarantined = ?, ambiguous = ?"
         " WHERE block_id = ?",
-        (*astuple(summary), block_id),
+        (*astuple(consequence.summary), block_id),
     )
-    note_contradictions(db, contradictions(block_id, facts, verdicts, mismatched(changes)))
+    note_contradictions(db, consequence.contradictions)
 
 
 def _insert_resolution(
@@ -299,10 +275,10 @@ def _insert_resolution(
     published_at: int | None,
     author: str,
     reason: str,
-    changes: list[dict[str, Any]],
+    changes: pa.Table,
 ) -> None:
     db.execute(
         "INSERT INTO resolution (block_id, cause, action, at, published_at, author, reason, changes)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (block_id, cause, action, at, published_at, author, reason, pack(changes_table(changes))),
+        (block_id, cause, action, at, published_at, author, reason, pack(changes)),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -14,7 +15,6 @@ import pyarrow as pa
 from admitone.core.decisions import (
     CODE_OF_REASON,
     CODE_OF_VERDICT,
-    DECIDED_STATES,
     Action,
     BlockState,
 )
@@ -22,7 +22,7 @@ from admitone.core.errors import NotFound
 from admitone.core.identity import KEY_BYTES
 from admitone.ledger.columns import unpack
 from admitone.ledger.names import may_hold, number_of_event, number_of_identity
-from admitone.ledger.outcomes import Columns, as_it_stands
+from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.port import (
     ANYTHING,
     Anomaly,
@@ -38,15 +38,14 @@ from admitone.ledger.port import (
 )
 from admitone.ledger.sqlite_schema import MIGRATIONS
 from admitone.ledger.sqlite_segments import Segments
-from admitone.sqlite import Database
-
-ADMISSION_STORE = "admission"
-
-_BLOCK = (
-    "SELECT block_id, producer_id, partition, after_offset, first_offset, last_offset, deliveries, epoch, state, rules,"
-    " claimed_at, decided_at, published_at, destinations, refused, runs, evidence_hash FROM block"
+from admitone.ledger.stored import (
+    ADMISSION_STORE,
+    IS_DECIDED,
+    SELECT_BLOCK,
+    block_from,
+    destinations_from,
 )
-_DECIDED = f"state IN ({', '.join(repr(str(state)) for state in DECIDED_STATES)})"
+from admitone.sqlite import Database
 
 
 class SqliteReader:
@@ -106,7 +105,9 @@ class SqliteReader:
             where.append("block_id IN (SELECT value FROM json_each(?))")
             values.append(orjson.dumps(list(ids)).decode())
         with self._database.snapshot() as db:
-            rows = db.execute(f"{_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values)
+            rows = db.execute(
+                f"{SELECT_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values
+            )
             return [_block(row) for row in rows]
 
     def columns(self, block_id: int) -> Columns:
@@ -121,17 +122,15 @@ class SqliteReader:
         where, values = _restriction(wanted)
         with self._database.snapshot() as db:
             rows = db.execute(
-                f"{_BLOCK} WHERE {' AND '.join([_DECIDED, *where])} ORDER BY block_id", values
+                f"{SELECT_BLOCK} WHERE {' AND '.join([IS_DECIDED, *where])} ORDER BY block_id",
+                values,
             ).fetchall()
             for row in rows:
                 block = _block(row)
                 if not _named_in(db, block.block_id, wanted):
                     continue
-                resolutions = resolutions_of(db, block.block_id)
-                published_at = [r.published_at for r in resolutions if r.published_at is not None]
-                if published_at:
-                    block = replace(block, published_at=published_at[-1])
-                yield block, *as_it_stands(columns_of(db, block.block_id), resolutions)
+                columns = columns_of(db, block.block_id)
+                yield standing(block, columns, resolutions_of(db, block.block_id))
 
     def resolutions(self, block_ids: Sequence[int] | None = None) -> list[Resolution]:
         """Return what was decided later, about some blocks or all, oldest first."""
@@ -152,14 +151,15 @@ class SqliteReader:
         if row is None:
             return None
         producer, partition, first, records, places = row
-        return Late(block_id, Source(producer, partition), first, records, destinations(places))
+        planned = destinations_from(orjson.loads(places))
+        return Late(block_id, Source(producer, partition), first, records, planned)
 
     def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
         """Return (how many, how many quarantined) of a source's last deliveries."""
         total = quarantined = 0
         with self._database.snapshot() as db:
             for size, bad in db.execute(
-                f"SELECT deliveries, quarantined FROM block WHERE {_DECIDED}"  # noqa: S608
+                f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED}"  # noqa: S608
                 " AND producer_id = ? AND partition = ? ORDER BY first_offset DESC",
                 source,
             ):
@@ -196,7 +196,7 @@ class SqliteReader:
         with self._database.snapshot() as db:
             rows = db.execute(
                 "SELECT block_id FROM block JOIN source USING (producer_id, partition)"  # noqa: S608
-                f" WHERE evidence_at IS NULL AND {_DECIDED} AND (? IS NULL OR pipeline = ?)"
+                f" WHERE evidence_at IS NULL AND {IS_DECIDED} AND (? IS NULL OR pipeline = ?)"
                 " ORDER BY block_id",
                 (pipeline, pipeline),
             ).fetchall()
@@ -251,37 +251,15 @@ class SqliteReader:
         self._database.close()
 
 
-def _block(row: tuple) -> Block:  # type: ignore[type-arg]
-    (
-        block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
-        decided_at, published_at, places, refused, runs, evidence_hash,
-    ) = row  # fmt: skip
-    return Block(
-        block_id=block_id,
-        source=Source(producer, partition),
-        after=after,
-        first_offset=first,
-        last_offset=last,
-        deliveries=deliveries,
-        epoch=epoch,
-        state=BlockState(state),
-        rules=rules,
-        claimed_at=claimed_at,
-        decided_at=decided_at,
-        published_at=published_at,
-        destinations=destinations(places),
-        refused=tuple(orjson.loads(refused)),
-        runs=orjson.loads(runs),
-        evidence_hash=evidence_hash,
-    )
+def _block(row: Sequence[Any]) -> Block:
+    *plain, places, refused, runs, evidence_hash = row
+    documents = (orjson.loads(text) for text in (places, refused, runs))
+    return block_from((*plain, *documents, evidence_hash))
 
 
-def destinations(places: str) -> tuple[Destination, ...]:
-    """Return destinations from the text that holds them."""
-    return tuple(
-        Destination(topic, topic_id, kind, tuple(ends))
-        for topic, topic_id, kind, ends in orjson.loads(places)
-    )
+def stored_destinations(destinations: Iterable[Destination]) -> str:
+    """Return destinations as they are stored."""
+    return orjson.dumps([astuple(place) for place in destinations]).decode()
 
 
 def columns_of(db: sqlite3.Connection, block_id: int) -> Columns:

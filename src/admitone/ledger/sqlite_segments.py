@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import orjson
 
 from admitone.core.decisions import BlockState
-from admitone.core.segments import interval_of, is_droppable, segment_name, segment_of
+from admitone.core.segments import Segment, is_droppable, segment_for, segment_name
 from admitone.ledger.claims import Holder
 
 _CHUNK = 10_000
@@ -26,18 +25,6 @@ FROM temp.candidate c JOIN "{segment}" k ON k.key = c.key JOIN block b ON b.bloc
 
 Row = tuple[bytes, int, bytes, int]
 """Key, ordinal, payload hash and event time of a delivery that asks for its identity."""
-
-
-class Segment(NamedTuple):
-    """A slice of stream time that holds keys."""
-
-    start: int
-    length: int
-
-    @property
-    def end(self) -> int:
-        """Return the first moment after every key it can hold."""
-        return self.start + self.length
 
 
 class Segments:
@@ -181,8 +168,7 @@ class Segments:
 
     def _advance(self, newest_event_time: int, retention_ms: int) -> Segment:
         """Open the segment of the store's highest stream time, if it is not open yet, and return it."""
-        interval = interval_of(retention_ms)
-        wanted = Segment(segment_of(newest_event_time, interval) * interval, interval)
+        wanted = segment_for(newest_event_time, retention_ms)
         self._db.execute(
             "INSERT INTO store (name, retention) VALUES (?, ?) ON CONFLICT DO UPDATE SET"
             " retention = max(retention, excluded.retention)",

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound
+from admitone.files import make_durable
 from admitone.sqlite import Database
 from admitone.transport.port import LOG_APPEND_TIME, RECORD_SCHEMA, Appended, Topic
 
@@ -232,8 +233,8 @@ class FolderLog:
             rows, path, row_group_size=_ROWS_AT_ONCE, compression="lz4", write_statistics=False,
             use_dictionary=["headers.list.element.key"],
         )  # fmt: skip
-        _make_durable(path)
-        _make_durable(folder)
+        make_durable(path)
+        make_durable(folder)
         return str(path.relative_to(self.path))
 
 
@@ -314,11 +315,3 @@ def _cut(
         ],
         schema=RECORD_SCHEMA,
     )
-
-
-def _make_durable(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
