@@ -21,9 +21,9 @@ import pyarrow as pa
 from tests.services.postgres import PostgresServer
 
 from admitone.core.decisions import BlockState
-from admitone.ledger.columns import FACTS_SCHEMA
 from admitone.ledger.port import Claim, Claimed, Destination, Outcome, Source
 from admitone.ledger.postgres import PostgresLedger
+from benchmarks.synthetic import block
 
 HERE = Path(__file__).parent
 SERVER = {
@@ -40,6 +40,7 @@ SERVER = {
 RETENTION_MS = 100 * 86_400_000
 NOW = 1_700_000_000_000
 SOURCE = Source(1, 0)
+SEED = 1
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,14 @@ def fill(server: PostgresServer, options: argparse.Namespace) -> list[Figure]:
     ledger = PostgresLedger(url)
     ledger.register_source(SOURCE, "benchmark", "raw", "raw-1")
     epoch = ledger.take_epoch(SOURCE, None)
-    random = np.random.default_rng(1)
+    random = np.random.default_rng(SEED)
     levels = sorted(int(level * 1_000_000) for level in options.levels)
     took: list[tuple[float, float]] = []
     figures: list[Figure] = []
     keys = 0
     print(f"{'keys':>12} {'keys/s':>9} {'claim':>8} {'settle':>8} {'bytes/key':>10}")
     while keys < levels[-1]:
-        facts = synthetic_facts(random, keys, options.block)
+        facts = block(keys, options.block, SEED)
         took.append(
             claim_and_settle(ledger, epoch, facts, random.bytes(options.block * options.journal))
         )
@@ -129,39 +130,6 @@ def claim_and_settle(
     offsets = np.arange(mark.offset + 1, mark.offset + 1 + facts.num_rows)
     ledger.conclude(claimed.block, epoch, Outcome(BlockState.SETTLED, offsets, NOW, NOW))
     return granted - begun, time.perf_counter() - granted
-
-
-def synthetic_facts(random: np.random.Generator, start: int, size: int) -> pa.Table:
-    """Return the facts of new events that were all read well."""
-
-    def digests() -> pa.Array:
-        data = pa.py_buffer(random.bytes(32 * size))
-        return pa.Array.from_buffers(pa.binary(32), size, [None, data])
-
-    def constant(value: int, kind: pa.DataType) -> pa.Array:
-        return pa.array(np.full(size, value), kind)
-
-    def name(text: str) -> pa.Array:
-        return pa.DictionaryArray.from_arrays(constant(0, pa.int32()), pa.array([text]))
-
-    numbers = np.arange(start, start + size)
-    return pa.table(
-        [
-            pa.array(numbers),
-            constant(NOW, pa.int64()),
-            name("run"),
-            name("page_view"),
-            pa.array([f"event-{number:012d}" for number in numbers.tolist()]),
-            digests(),
-            digests(),
-            pa.array(NOW + numbers),
-            pa.array(NOW + numbers),
-            constant(0, pa.uint8()),
-            constant(0, pa.int16()),
-            pa.array((numbers % 4).astype(np.int32)),
-        ],
-        schema=FACTS_SCHEMA,
-    )
 
 
 def segment_bytes(url: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -53,3 +54,14 @@ def either_ledger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     if request.param == "postgres":
         server = request.getfixturevalue("postgres_server")
         monkeypatch.setattr(support, "new_ledger", server.new_schema)
+
+
+@pytest.fixture(params=["folder", "memory", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return an empty place for evidence."""
+    places = {
+        "folder": "kept",
+        "memory": f"memory://{uuid.uuid4().hex}/kept",
+        "file": f"file://{tmp_path}/by-url",
+    }
+    return places[request.param]

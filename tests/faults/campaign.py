@@ -89,9 +89,9 @@ def database_campaign(
     proxy = Proxy(server.port)
     try:
         with Progress(console=_console) as progress:
-            for name, strike, wanted in (
-                ("database kills", kills(server), kill_count),
-                ("connection cuts", cuts(proxy), cut_count),
+            for name, strike, wanted, pause_s in (
+                ("database kills", kills(server), kill_count, 1.0),
+                ("connection cuts", cuts(proxy), cut_count, 0.2),
             ):
                 done, task = 0, progress.add_task(name, total=wanted)
                 while done < wanted:
@@ -102,6 +102,7 @@ def database_campaign(
                         url if name == "database kills" else proxy.url(url),
                         strike,
                         wanted - done,
+                        pause_s,
                     )
                     done += hits
                     findings += [f"{name}: {problem}" for problem in problems]

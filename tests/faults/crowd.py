@@ -7,8 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from admitone.boundary.admission import wall_clock
 from admitone.boundary.open import create_topics, open_boundary
 from admitone.evidence.open import open_evidence
@@ -19,7 +17,7 @@ from admitone.settings import Settings, load_settings
 from admitone.traffic import GeneratorOptions, generate
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
-from tests.faults.harness import processes
+from tests.faults.harness import decide_everything, processes
 
 NAMES = ("one", "two")
 _PIECE = 5_000
@@ -39,12 +37,7 @@ def run_pipeline(home: Path, name: str, url: str, max_block: int) -> None:
     settings = settings_of(home, name, url, max_block)
     boundary = open_boundary(settings)
     topic = create_topics(settings, boundary.transport)
-    generation = boundary.start(topic)
-    for partition, end in enumerate(boundary.transport.ends(topic)):
-        owned = boundary.own(topic, partition, generation)
-        for batch in boundary.transport.read(topic, partition, 0, end):
-            for _ in owned.admit(pa.Table.from_batches([batch])):
-                pass
+    decide_everything(boundary, topic)
     open_evidence(settings, boundary.ledger).write_pending(wall_clock())
     os._exit(0)
 

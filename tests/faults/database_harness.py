@@ -62,8 +62,10 @@ def cuts(proxy: Proxy) -> Strike:
     return strike
 
 
-def storm(home: Path, seed: int, url: str, strike: Strike, wanted: int) -> tuple[int, list[str]]:
-    """Strike a boundary at work again and again; return how often, and what is wrong at the end."""
+def storm(
+    home: Path, seed: int, url: str, strike: Strike, wanted: int, pause_s: float
+) -> tuple[int, list[str]]:
+    """Strike a boundary at work, up to `pause_s` apart; return how often, and what is wrong at the end."""
     rng = random.Random(seed)
     truth = prepare(home, seed, _EVENTS)
     use_ledger(home, url)
@@ -72,7 +74,7 @@ def storm(home: Path, seed: int, url: str, strike: Strike, wanted: int) -> tuple
     deadline = time.monotonic() + _PATIENCE_S
     process = start(home, _MAX_BLOCK, None)
     while time.monotonic() < deadline:
-        process.join(rng.uniform(0.02, 1.0))
+        process.join(rng.uniform(0.02, pause_s))
         if process.exitcode is None:
             if struck < wanted:
                 struck += strike(rng)

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from admitone.boundary.admission import wall_clock
+import pyarrow as pa
+
+from admitone.boundary.admission import Boundary, wall_clock
 from admitone.boundary.open import create_topics, open_boundary
 from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
 from admitone.evidence.open import open_evidence
@@ -30,6 +32,7 @@ from admitone.settings import Settings, load_settings
 from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
+from admitone.transport.port import Topic
 
 FINISHED, FENCED, OVERTAKEN, UNREACHABLE = 0, 42, 43, 44
 _PATIENCE_S = 60.0
@@ -83,21 +86,24 @@ def prepare(home: Path, seed: int, events: int = 240) -> Truth:
     return recorder.truth()
 
 
+def decide_everything(boundary: Boundary, topic: Topic) -> None:
+    """Begin a new generation and read every partition of a topic from its beginning."""
+    generation = boundary.start(topic)
+    for partition, end in enumerate(boundary.transport.ends(topic)):
+        owned = boundary.own(topic, partition, generation)
+        for batch in boundary.transport.read(topic, partition, 0, end):
+            for _ in owned.admit(pa.Table.from_batches([batch])):
+                pass
+
+
 def attempt(home: Path, max_block: int, fault: str | None) -> None:
     """Do what a pipeline does, from taking a generation to writing the evidence."""
-    import pyarrow as pa
-
     arm(fault)
     settings = settings_for(home, max_block)
     boundary = open_boundary(settings)
     topic = create_topics(settings, boundary.transport)
     try:
-        generation = boundary.start(topic)
-        for partition, end in enumerate(boundary.transport.ends(topic)):
-            owned = boundary.own(topic, partition, generation)
-            for batch in boundary.transport.read(topic, partition, 0, end):
-                for _ in owned.admit(pa.Table.from_batches([batch])):
-                    pass
+        decide_everything(boundary, topic)
         open_evidence(settings, boundary.ledger).write_pending(wall_clock())
     except Fenced:
         os._exit(FENCED)

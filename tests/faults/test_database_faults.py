@@ -16,7 +16,7 @@ def test_a_killed_database_loses_and_doubles_nothing(
     tmp_path: Path, own_server: PostgresServer
 ) -> None:
     struck, problems = storm(
-        tmp_path / "home", 5, own_server.new_schema(), kills(own_server), wanted=4
+        tmp_path / "home", 5, own_server.new_schema(), kills(own_server), wanted=4, pause_s=0.8
     )
     assert struck == 4
     assert problems == []
@@ -27,7 +27,7 @@ def test_cut_connections_lose_and_double_nothing(
 ) -> None:
     proxy = Proxy(postgres_server.port)
     url = proxy.url(postgres_server.new_schema())
-    struck, problems = storm(tmp_path / "home", 6, url, cuts(proxy), wanted=10)
+    struck, problems = storm(tmp_path / "home", 6, url, cuts(proxy), wanted=10, pause_s=0.2)
     proxy.close()
     assert struck >= 10
     assert problems == []
