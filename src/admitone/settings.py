@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
@@ -58,13 +59,50 @@ class PipelineSettings(Section):
     quarantine_window: int = Field(default=1_000, ge=1)
 
 
+class KafkaSettings(Section):
+    """How to reach the brokers; both clients, Spark's and the publishing one, are configured from here."""
+
+    bootstrap: str = "127.0.0.1:9092"
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    sasl_username: str = ""
+    sasl_password: SecretStr = SecretStr("")
+    sasl_password_file: str = ""
+    ssl_ca: str = ""
+    ssl_certificate: str = ""
+    ssl_key: str = ""
+    ssl_key_password: SecretStr = SecretStr("")
+    ssl_key_password_file: str = ""
+    delivery_timeout: DurationMs = 30_000
+    transaction_timeout: DurationMs = 60_000
+    look_timeout: DurationMs = 90_000
+    compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = "lz4"
+
+    @model_validator(mode="after")
+    def _a_look_outlasts_a_transaction(self) -> KafkaSettings:
+        if self.look_timeout <= self.transaction_timeout:
+            raise ValueError(
+                "look_timeout must be longer than transaction_timeout: an abandoned transaction hides"
+                " records until it times out"
+            )
+        return self
+
+
 class TransportSettings(Section):
     """The log that carries raw and admitted records."""
 
-    kind: Literal["folder"] = "folder"
+    kind: Literal["folder", "kafka"] = "folder"
     path: str = "data/log"
+    kafka: KafkaSettings = KafkaSettings()
+    create_topics: bool = True
+    check_interval: DurationMs = 10_000
     raw_topic: str = "raw"
     raw_partitions: int = Field(default=4, ge=1, le=1_000)
+    raw_replication: int = Field(default=1, ge=1)
+    raw_retention: DurationMs = 604_800_000
+    filter_replays: bool = False
+    producers: tuple[int, ...] = ()
+    strict_keys: bool = False
     max_per_trigger: int = Field(default=400_000, ge=1)
 
 

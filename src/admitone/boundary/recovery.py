@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from admitone.boundary.publishing import Found, look, to_publish
 from admitone.core.decisions import BlockState
-from admitone.core.errors import IntegrityError, NotFound
+from admitone.core.errors import IntegrityError, NotFound, Unreadable
 from admitone.faults import crash_point
 from admitone.ledger.port import Block, Destination, Ledger, Outcome, Source
 from admitone.transport.port import Transport
@@ -68,7 +68,7 @@ def search(
     """Return where all of the wanted records are, or that none is there; None when the log cannot tell."""
     try:
         found = look(transport, source, first, last, destinations)
-    except NotFound:
+    except (NotFound, Unreadable):
         return None
     if found is None or not found.offsets:
         return found

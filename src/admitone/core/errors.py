@@ -3,7 +3,8 @@
 AdmitoneError
 ├── ConfigurationError      exit 3   a setting is wrong; refused at start
 ├── ServiceUnreachable      exit 4   a store or broker does not answer
-│   └── NotWritten          exit 4   an append failed, and certainly left nothing behind
+│   ├── NotWritten          exit 4   an append failed, and certainly left nothing behind
+│   └── Unreadable          exit 4   what the log holds cannot be told right now
 ├── RecordsRefused          exit 1   the broker certainly refuses some records of an append
 ├── CircuitOpen             exit 1   too much would have gone to quarantine
 ├── RunIsRed                exit 5   a gate refused to close a run
@@ -55,6 +56,12 @@ class NotWritten(ServiceUnreachable):
     """An append failed before anything could be written."""
 
     code = "NOT_WRITTEN"
+
+
+class Unreadable(ServiceUnreachable):
+    """What is committed up to an offset cannot be told within the time allowed."""
+
+    code = "UNREADABLE"
 
 
 class RecordsRefused(AdmitoneError):

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,15 @@ import pyarrow.parquet as pq
 from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound
 from admitone.files import make_durable
 from admitone.sqlite import Database
-from admitone.transport.port import LOG_APPEND_TIME, RECORD_SCHEMA, Appended, Topic
+from admitone.transport.port import (
+    DEFAULT_CONFIG,
+    LOG_APPEND_TIME,
+    RECORD_SCHEMA,
+    Appended,
+    Topic,
+    TopicConfig,
+    TopicState,
+)
 
 _MIGRATIONS = (
     """CREATE TABLE log (cluster TEXT NOT NULL);
@@ -72,7 +80,9 @@ class FolderLog:
         with self._manifest.snapshot() as db:
             (self.cluster,) = db.execute("SELECT cluster FROM log").fetchone()
 
-    def create_topic(self, name: str, partitions: int) -> Topic:
+    def create_topic(
+        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
+    ) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
         with self._manifest.transaction() as db:
             found = _topic(db, name)
@@ -89,6 +99,12 @@ class FolderLog:
                 "set its partitions back, or choose another topic name",
             )
         return found
+
+    def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
+        """Return those of the topics that exist; whatever they were created with, everything is kept."""
+        with self._manifest.snapshot() as db:
+            found = [_topic(db, name) for name in names]
+        return {topic.name: TopicState(topic, None) for topic in found if topic}
 
     def topic(self, name: str) -> Topic:
         """Return the topic's present incarnation, or raise `NotFound`."""
@@ -133,7 +149,7 @@ class FolderLog:
             ).fetchall()
         return _present(rows, topic)
 
-    def ends(self, topic: Topic) -> list[int]:
+    def ends(self, topic: Topic, *, readable: bool = False) -> list[int]:
         """Return the offset after the last record of each partition."""
         with self._manifest.snapshot() as db:
             rows = db.execute(
@@ -141,6 +157,10 @@ class FolderLog:
                 (topic.topic_id,),
             ).fetchall()
         return _present(rows, topic)
+
+    def next_record(self, topic: Topic, partition: int, start: int, end: int) -> int:
+        """Return the offset of the first record with start <= offset < end, or the end."""
+        return max(start, min(self.starts(topic)[partition], end)) if start < end else end
 
     def init_producer(self, name: str) -> int:
         """Fence every earlier holder of the name and return the new epoch."""

@@ -8,14 +8,15 @@
   another topic with another id.
 - *Append time.* Every record carries the log's own time, which never goes back within a partition.
 
-Readers see only what was committed.
+Readers see only what was committed. On a log whose producers leave traces of their transactions behind, offsets have
+gaps: nothing may take consecutive offsets for granted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -58,11 +59,35 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What a topic is created with besides its partitions."""
+
+    replication: int = 1
+    retention_ms: int | None = None
+    """None keeps records for good."""
+    cleanup_policy: str = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic as it is now."""
+
+    topic: Topic
+    config: TopicConfig | None
+    """None where the log knows no such thing: it keeps everything on one machine."""
+    append_time: bool = True
+    """Whether records carry the log's own time rather than their producer's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Appended:
     """Where the records of an append went: offsets by topic, in the order they were handed over."""
 
     offsets: dict[str, pa.Int64Array]
     published_at: int
+
+
+DEFAULT_CONFIG: Final = TopicConfig()
 
 
 class Transport(Protocol):
@@ -71,8 +96,13 @@ class Transport(Protocol):
     offset_kind: str
     cluster: str
 
-    def create_topic(self, name: str, partitions: int) -> Topic:
+    def create_topic(
+        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
+    ) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
+
+    def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
+        """Return those of the topics that exist, as they are now."""
 
     def topic(self, name: str) -> Topic:
         """Return the topic's present incarnation, or raise `NotFound`."""
@@ -83,8 +113,14 @@ class Transport(Protocol):
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""
 
-    def ends(self, topic: Topic) -> list[int]:
-        """Return the offset after the last one given out, committed or not, for each partition."""
+    def ends(self, topic: Topic, *, readable: bool = False) -> list[int]:
+        """Return the offset after the last one given out, committed or not, for each partition.
+
+        Readable ends stop before the first transaction that is still open.
+        """
+
+    def next_record(self, topic: Topic, partition: int, start: int, end: int) -> int:
+        """Return the offset of the first committed record with start <= offset < end, or the end."""
 
     def init_producer(self, name: str) -> int:
         """Fence every earlier holder of the name and return the new epoch."""
@@ -92,12 +128,16 @@ class Transport(Protocol):
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction; tables follow `OUTGOING_SCHEMA`.
 
-        `Fenced`, `RecordsRefused` and `NotWritten` say for certain that nothing was written; after any other
-        error that is not known.
+        `RecordsRefused` and `NotWritten` say for certain that nothing was written. After `Fenced` it is for the
+        successor to find out; after any other error it is not known.
         """
 
     def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield committed records with start <= offset < end, in offset order."""
+        """Yield committed records with start <= offset < end, in offset order.
+
+        `Unreadable` when what is committed cannot be told within the time allowed: another producer's open
+        transaction may hide it.
+        """
 
     def close(self) -> None:
         """Release what is open."""
