@@ -42,6 +42,12 @@ if [ "${1:-}" = services ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null
   debian_postgres || say "PostgreSQL is not installed: the tests of the ledger on it will fail (Debian: apt-get install postgresql)."
 fi
 
+if [ "${1:-}" = services ]; then
+  command -v mvn >/dev/null || debian_install maven || true
+  command -v openssl >/dev/null || debian_install openssl || say "openssl is not installed: the tests of TLS will fail."
+  scripts/kafka.sh >/dev/null || say "There is no Kafka to start: the tests on it will fail."
+fi
+
 python=""
 for candidate in python3.13 python3.12 python3.11 python3; do
   if command -v "$candidate" >/dev/null && "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info)' 2>/dev/null; then

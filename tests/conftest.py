@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.services.kafka import KafkaBroker
 from tests.services.postgres import PostgresServer, find_binaries
 
 _MISSING = "PostgreSQL is not installed: run scripts/setup.sh as root"
@@ -35,3 +36,19 @@ def own_server() -> Iterator[PostgresServer]:
 def postgres_url(postgres_server: PostgresServer) -> str:
     """The URL of an empty schema, for one test."""
     return postgres_server.new_schema()
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """A Kafka that stays up; each test makes topics and transactional ids of its own."""
+    broker = KafkaBroker()
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def own_broker() -> Iterator[KafkaBroker]:
+    """A Kafka that one test may kill or pause."""
+    broker = KafkaBroker()
+    yield broker
+    broker.close()

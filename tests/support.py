@@ -20,8 +20,16 @@ from admitone.ops.check import check_evidence, check_log
 from admitone.settings import FILE_NAME, Settings, load_settings
 from admitone.traffic import Truth
 from admitone.transport.ingest import ingest_lines
+from admitone.transport.kafka import KafkaLog
+from tests.services.kafka import KafkaBroker
 
 TIME = "2026-01-05T10:00:00.000Z"
+
+
+def kafka_log(broker: KafkaBroker, **options: Any) -> KafkaLog:
+    """Return the log on a broker, with `[transport.kafka]` as given."""
+    kafka = {"bootstrap": broker.bootstrap, **options}
+    return KafkaLog(Settings(transport={"kind": "kafka", "kafka": kafka}))
 
 
 def event(

@@ -94,7 +94,10 @@ class Transport(Protocol):
     """A partitioned, append-only log with fenced producers."""
 
     offset_kind: str
-    cluster: str
+
+    @property
+    def cluster(self) -> str:
+        """Return the id of the cluster, or of the folder, that holds the log."""
 
     def create_topic(
         self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
