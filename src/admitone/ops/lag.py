@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from admitone.analytics.open import open_sketch_reader
 from admitone.core.decisions import BlockState
@@ -10,7 +10,7 @@ from admitone.core.errors import NotFound
 from admitone.ledger.open import open_ledger
 from admitone.settings import Settings
 from admitone.transport.open import open_transport
-from admitone.transport.port import Transport
+from admitone.transport.port import Topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,8 @@ class LagMeter:
         self._transport = open_transport(settings)
         self._ledger = open_ledger(settings)
         self._counts = open_sketch_reader(settings)
+        self._seen: dict[tuple[str, int], PartitionLag] = {}
+        self._reached: dict[tuple[str, int, int, int], int] = {}
 
     def measure(self) -> Lag:
         """Return how far behind the queries are now."""
@@ -86,11 +88,11 @@ class LagMeter:
         ]
         pending = len(self._ledger.pending_evidence(mine))
         return Lag(
-            _partitions(self._transport, self._settings.transport.raw_topic, decided),
+            self._partitions(self._settings.transport.raw_topic, decided),
             tuple(
                 partition
                 for entry in self._settings.topics
-                for partition in _partitions(self._transport, entry.topic, counted)
+                for partition in self._partitions(entry.topic, counted)
             ),
             sum(block.deliveries for block in unsettled if block.state is BlockState.IN_FLIGHT),
             sum(block.deliveries for block in unsettled if block.state is BlockState.AMBIGUOUS),
@@ -98,16 +100,31 @@ class LagMeter:
             sum(info.re_read for info in sources),
         )
 
+    def _partitions(self, name: str, done: dict[tuple[str, int], int]) -> tuple[PartitionLag, ...]:
+        try:
+            topic = self._transport.topic(name)
+            starts, ends = (
+                self._transport.starts(topic),
+                self._transport.ends(topic, readable=True),
+            )
+        except NotFound:
+            return ()
+        found = []
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            lag = PartitionLag(name, number, done.get((topic.topic_id, number), start), end)
+            moved = self._seen.get((name, number), lag) != lag
+            self._seen[name, number] = lag
+            found.append(lag if moved or not lag.behind else self._looked_at(topic, lag))
+        return tuple(found)
 
-def _partitions(
-    transport: Transport, name: str, done: dict[tuple[str, int], int]
-) -> tuple[PartitionLag, ...]:
-    try:
-        topic = transport.topic(name)
-    except NotFound:
-        return ()
-    starts, ends = transport.starts(topic), transport.ends(topic)
-    return tuple(
-        PartitionLag(name, number, done.get((topic.topic_id, number), starts[number]), end)
-        for number, end in enumerate(ends)
-    )
+    def _looked_at(self, topic: Topic, lag: PartitionLag) -> PartitionLag:
+        """Return how far a reader came, counting what is no record: transactions leave markers behind."""
+        key = (topic.topic_id, lag.partition, lag.done, lag.end)
+        if key not in self._reached:
+            self._reached = {
+                kept: reached for kept, reached in self._reached.items() if kept[:2] != key[:2]
+            }
+            self._reached[key] = self._transport.next_record(
+                topic, lag.partition, lag.done, lag.end
+            )
+        return replace(lag, done=self._reached[key])

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from admitone.settings import Settings
+from admitone.spark.kafka_source import kafka_packages
 
 LOG = "data/spark.log"
 
@@ -18,7 +19,7 @@ LOG = "data/spark.log"
 def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
     """Start a session with what the pipeline needs and nothing that listens beyond this machine.
 
-    What Spark and its workers write to standard error goes to `data/spark.log`.
+    What Spark and its workers print goes to `data/spark.log`.
     """
     # Workers must be the interpreter that has this package, not whichever python3 comes first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -38,26 +39,30 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
         "spark.sql.adaptive.enabled": "false",
         "spark.speculation": "false",
         "spark.log.level": "WARN",
+        **(kafka_packages() if settings.transport.kind == "kafka" else {}),
         **settings.spark.options,
     }
     builder = SparkSession.builder.appName(name).master(settings.spark.master)
     for key, value in options.items():
         builder = builder.config(key, value)
-    with _standard_error_to(settings.resolve(LOG)):
+    with _output_to(settings.resolve(LOG)):
         return builder.getOrCreate()
 
 
 @contextmanager
-def _standard_error_to(file: Path) -> Iterator[None]:
-    """Let processes that are started meanwhile inherit a file as their standard error."""
+def _output_to(file: Path) -> Iterator[None]:
+    """Let processes that are started meanwhile inherit a file as their standard output and error."""
     file.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
     sys.stderr.flush()
-    kept = os.dup(2)
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
     target = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(target, 2)
+    for stream in kept:
+        os.dup2(target, stream)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        for stream, original in kept.items():
+            os.dup2(original, stream)
+            os.close(original)
         os.close(target)

@@ -1,39 +1,22 @@
-"""The folder log as a Spark stream: one task per partition, in offset order, like Spark's Kafka source.
+"""The log as a Spark stream: one task per partition, in offset order, beginning at the marks.
 
-It comes in two shapes. `log_stream` has the columns of the Kafka source, for anybody's query. `packed_log_stream`
-carries the same records as Arrow bytes, thousands to a row: Spark turns every field of a row into an object on its way
-from Python to Python, which costs more than deciding about it; our own queries unpack it on the other side.
+`log_stream` has the columns of Spark's Kafka source, for anybody's query. Our own queries read `packed_log_stream`,
+which may carry many records in a row, and unpack it on the other side.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from admitone.core.errors import IntegrityError
 from admitone.settings import Settings
-from admitone.transport.folder import FolderLog
+from admitone.spark.folder_source import folder_stream
+from admitone.spark.kafka_source import kafka_stream
 from admitone.transport.open import open_transport
 from admitone.transport.port import Topic
-
-_FORMAT = "admitone_log"
-_SCHEMA = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
-    " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-)
-
-_PACKED_SCHEMA = "partition INT, records BINARY"
-_PACKED_BYTES = 8 << 20
-
-Offsets = dict[str, dict[str, int]]
-"""Next offset by topic id and partition (text, because Spark keeps offsets as JSON)."""
 
 
 def log_stream(
@@ -58,7 +41,7 @@ def packed_log_stream(
     starts: dict[str, dict[int, int]],
     max_per_trigger: int,
 ) -> DataFrame:
-    """Return the same stream, many records to a row; `unpacked` reads both."""
+    """Return the same stream in the shape that is cheapest to carry; `unpacked` reads any."""
     return _stream(spark, settings, topics, starts, max_per_trigger, packed=True)
 
 
@@ -78,28 +61,21 @@ def _stream(
     topics: Sequence[str],
     starts: dict[str, dict[int, int]],
     max_per_trigger: int,
+    *,
     packed: bool,
 ) -> DataFrame:
-    spark.dataSource.register(FolderLogSource)
     transport = open_transport(settings)
-    found = [transport.topic(name) for name in topics]
-    begin: Offsets = {}
-    for topic in found:
+    begin = {}
+    for topic in map(transport.topic, topics):
         wanted = starts.get(topic.name, {})
-        begin[topic.topic_id] = {
-            str(number): _first_wanted(topic, number, wanted.get(number, earliest), earliest)
+        begin[topic] = [
+            _first_wanted(topic, number, wanted.get(number, earliest), earliest)
             for number, earliest in enumerate(transport.starts(topic))
-        }
+        ]
     transport.close()
-    return (
-        spark.readStream.format(_FORMAT)
-        .option("path", str(settings.resolve(settings.transport.path)))
-        .option("topics", json.dumps([[t.name, t.topic_id, t.partitions] for t in found]))
-        .option("begin", json.dumps(begin))
-        .option("maxPerTrigger", str(max_per_trigger))
-        .option("packed", str(packed))
-        .load()
-    )
+    if settings.transport.kind == "kafka":
+        return kafka_stream(spark, settings, begin, max_per_trigger)
+    return folder_stream(spark, settings, begin, max_per_trigger, packed=packed)
 
 
 def _first_wanted(topic: Topic, partition: int, wanted: int, earliest: int) -> int:
@@ -110,114 +86,3 @@ def _first_wanted(topic: Topic, partition: int, wanted: int, earliest: int) -> i
             "restore them, or start a pipeline under another name to go on without them",
         )
     return wanted
-
-
-class FolderLogSource(DataSource):  # type: ignore[misc]
-    """Spark's name for the folder log."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return _FORMAT
-
-    def schema(self) -> str:
-        """Return the columns of the Kafka source, or the packed ones."""
-        return _PACKED_SCHEMA if self.options["packed"] == "True" else _SCHEMA
-
-    def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """Return the reader of one query."""
-        return _Reader(dict(self.options))
-
-
-class _Range(InputPartition):  # type: ignore[misc]
-    def __init__(self, topic: Topic, partition: int, start: int, end: int) -> None:
-        super().__init__(None)
-        self.topic, self.partition, self.start, self.end = topic, partition, start, end
-
-
-class _Reader(DataSourceStreamReader):  # type: ignore[misc]
-    def __init__(self, options: dict[str, str]) -> None:
-        self._path = options["path"]
-        self._topics = [Topic(*entry) for entry in json.loads(options["topics"])]
-        self._begin: Offsets = json.loads(options["begin"])
-        self._limit = int(options["maxpertrigger"])
-        self._packed = options["packed"] == "True"
-
-    def initialOffset(self) -> dict[str, Any]:
-        return self._begin
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._limit)
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        ends = self._ends()
-        if isinstance(limit, ReadAllAvailable):
-            return ends
-        wanted = {
-            (topic, partition): max(end - start[topic][partition], 0)
-            for topic, partitions in ends.items()
-            for partition, end in partitions.items()
-        }
-        given = _share(wanted, self._limit)
-        return {
-            topic: {
-                partition: start[topic][partition] + given[topic, partition]
-                for partition in partitions
-            }
-            for topic, partitions in ends.items()
-        }
-
-    def reportLatestOffset(self) -> dict[str, Any]:
-        return self._ends()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [
-            _Range(
-                topic, number, start[topic.topic_id][str(number)], end[topic.topic_id][str(number)]
-            )
-            for topic in self._topics
-            for number in range(topic.partitions)
-            if start[topic.topic_id][str(number)] < end[topic.topic_id][str(number)]
-        ]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Range)
-        log = FolderLog(Path(self._path))
-        for batch in log.read(partition.topic, partition.partition, partition.start, partition.end):
-            yield _pack(batch, partition.partition) if self._packed else batch
-        log.close()
-
-    def _ends(self) -> Offsets:
-        log = FolderLog(Path(self._path))
-        ends = {
-            topic.topic_id: {str(number): end for number, end in enumerate(log.ends(topic))}
-            for topic in self._topics
-        }
-        log.close()
-        return ends
-
-
-def _pack(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """Return a few rows that hold the records as Arrow bytes, each of a bounded size."""
-    pieces = max(1, -(-batch.nbytes // _PACKED_BYTES))
-    rows = max(1, -(-batch.num_rows // pieces))
-    packed = []
-    for start in range(0, batch.num_rows, rows):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch.slice(start, rows))
-        packed.append(sink.getvalue().to_pybytes())
-    return pa.RecordBatch.from_arrays(
-        [pa.repeat(pa.scalar(partition, pa.int32()), len(packed)), pa.array(packed, pa.binary())],
-        names=["partition", "records"],
-    )
-
-
-def _share(wanted: dict[tuple[str, str], int], limit: int) -> dict[tuple[str, str], int]:
-    """Share a limit among partitions: small ones get all they want, the rest equal parts."""
-    given: dict[tuple[str, str], int] = {}
-    left = limit
-    for count, key in enumerate(sorted(wanted, key=wanted.__getitem__)):
-        given[key] = min(wanted[key], max(left // (len(wanted) - count), 1 if wanted[key] else 0))
-        left = max(left - given[key], 0)
-    return given
