@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from admitone.ledger.columns import FACTS_SCHEMA
+from admitone.ledger.columns import FACTS_SCHEMA, UPSTREAM_TYPE
 
 START_MS = 1_760_000_000_000
 RUN, EVENT_CLASS = "bench", "page_view"
@@ -37,6 +37,7 @@ def block(start: int, size: int, seed: int) -> pa.Table:
         pa.array(np.zeros(size, np.uint8)),
         pa.array(np.zeros(size, np.int16)),
         pa.array((offsets % 4).astype(np.int32)),
+        pa.nulls(size, UPSTREAM_TYPE),
     ]
     return pa.table(
         [

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import psutil
 
-from admitone.boundary.open import create_topics
 from admitone.ops.lag import LagMeter
 from admitone.settings import Settings, load_settings
 from admitone.traffic import GeneratorOptions, generate
+from admitone.transport.contract import raw_topic
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
 
@@ -75,7 +75,7 @@ def main() -> None:
 def prepare(settings: Settings, events: int) -> None:
     """Fill the raw log with what 1,000 events/s leave behind: five types, 20 % duplicates, about 475 bytes each."""
     transport = open_transport(settings)
-    topic = create_topics(settings, transport)
+    topic = raw_topic(settings, transport)
     options = GeneratorOptions(events, seed=1, rate=1_000, end_ms=int(time.time() * 1000) - 60_000)
     for total in ingest_lines(transport, topic, (delivery.line for delivery in generate(options))):
         print(f"\ringested {total.deliveries:,}", end="", file=sys.stderr)

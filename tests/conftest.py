@@ -41,7 +41,7 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[KafkaBroker]:
     """A Kafka that stays up; each test makes topics and transactional ids of its own."""
-    broker = KafkaBroker()
+    broker = KafkaBroker(secure=True)
     yield broker
     broker.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from admitone.boundary.admission import Boundary
-from admitone.boundary.open import create_topics, open_boundary
+from admitone.boundary.open import open_boundary
 from admitone.boundary.partition import OwnedPartition
 from admitone.evidence.open import open_evidence
 from admitone.ledger.books import books
@@ -19,6 +19,7 @@ from admitone.ledger.port import Filter
 from admitone.ops.check import check_evidence, check_log
 from admitone.settings import FILE_NAME, Settings, load_settings
 from admitone.traffic import Truth
+from admitone.transport.contract import raw_topic
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.kafka import KafkaLog
 from tests.services.kafka import KafkaBroker
@@ -66,7 +67,7 @@ class Pipeline:
         self.settings: Settings = load_settings(home, **sections)
         self.boundary: Boundary = open_boundary(self.settings)
         self.ledger, self.transport = self.boundary.ledger, self.boundary.transport
-        self.topic = create_topics(self.settings, self.transport)
+        self.topic = raw_topic(self.settings, self.transport)
 
     def ingest(self, *lines: bytes, run: str | None = None) -> None:
         for _ in ingest_lines(self.transport, self.topic, lines, run):

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
         RunIsRed,
         ServiceUnreachable,
     )
-    from admitone.core.replay import StreamMetadata
+    from admitone.core.replay import StreamMetadata, producer_id
     from admitone.ledger.port import Ledger
     from admitone.settings import Settings, load_settings
+    from admitone.spark.aggregates import aggregate_partitions
     from admitone.spark.analytics import analytics_query
     from admitone.spark.boundary import boundary_query
+    from admitone.spark.deduplicate import deduplicate
+    from admitone.spark.metadata import metadata_key
+    from admitone.spark.replays import filter_replays, mark_replays
     from admitone.transport.port import Transport
 
 _HOMES = {
@@ -35,10 +39,16 @@ _HOMES = {
     "Settings": "admitone.settings",
     "StreamMetadata": "admitone.core.replay",
     "Transport": "admitone.transport.port",
+    "aggregate_partitions": "admitone.spark.aggregates",
     "analytics_query": "admitone.spark.analytics",
     "boundary_query": "admitone.spark.boundary",
+    "deduplicate": "admitone.spark.deduplicate",
+    "filter_replays": "admitone.spark.replays",
     "load_settings": "admitone.settings",
+    "mark_replays": "admitone.spark.replays",
+    "metadata_key": "admitone.spark.metadata",
     "open_boundary": "admitone.boundary.open",
+    "producer_id": "admitone.core.replay",
     **dict.fromkeys(
         (
             "AdmitoneError",
@@ -70,10 +80,16 @@ __all__ = [
     "Settings",
     "StreamMetadata",
     "Transport",
+    "aggregate_partitions",
     "analytics_query",
     "boundary_query",
+    "deduplicate",
+    "filter_replays",
     "load_settings",
+    "mark_replays",
+    "metadata_key",
     "open_boundary",
+    "producer_id",
 ]
 
 

@@ -41,6 +41,8 @@ RECONCILE_POINTS: Final = (
     "reconcile.published",
     "reconcile.resolved",
 )
+# Between the records and the request to commit them.
+KAFKA_POINTS: Final = ("kafka.delivered",)
 # Inside a transaction, where the write lock is held: a process suspended there holds up everybody, so these
 # are only for being killed at.
 LEDGER_POINTS: Final = (

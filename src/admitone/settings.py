@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -29,6 +30,7 @@ from pydantic_settings import (
 
 from admitone.core.durations import parse_duration_ms
 from admitone.core.errors import ConfigurationError
+from admitone.core.keys import KeyRule
 
 FILE_NAME = "admitone.toml"
 
@@ -38,6 +40,7 @@ def _duration(value: Any) -> Any:
 
 
 DurationMs = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
+ProducerId = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class Section(BaseModel):
@@ -85,6 +88,8 @@ class KafkaSettings(Section):
                 "look_timeout must be longer than transaction_timeout: an abandoned transaction hides"
                 " records until it times out"
             )
+        if self.delivery_timeout > self.transaction_timeout:
+            raise ValueError("delivery_timeout must not be longer than transaction_timeout")
         return self
 
 
@@ -101,9 +106,20 @@ class TransportSettings(Section):
     raw_replication: int = Field(default=1, ge=1)
     raw_retention: DurationMs = 604_800_000
     filter_replays: bool = False
-    producers: tuple[int, ...] = ()
+    producers: tuple[ProducerId, ...] = ()
     strict_keys: bool = False
     max_per_trigger: int = Field(default=400_000, ge=1)
+
+    @model_validator(mode="after")
+    def _replays_are_those_of_announced_producers(self) -> TransportSettings:
+        if self.filter_replays and not self.producers:
+            raise ValueError(
+                "filter_replays needs producers: the ids whose stream metadata is filtered by, such as"
+                " producers = [7250143892215637714]; an admitone pipeline's are in its books --json"
+            )
+        if self.strict_keys and not self.filter_replays:
+            raise ValueError("strict_keys quarantines what filter_replays would pass: set both")
+        return self
 
 
 class LedgerSettings(Section):
@@ -141,10 +157,31 @@ class HistorySettings(Section):
     kind: Literal["embedded"] = "embedded"
 
 
+class StateSettings(Section):
+    """RocksDB behind engine-state deduplication; what Spark lets be set of it (DED-8)."""
+
+    memory_mb: int = Field(default=1_024, ge=0, le=1 << 20)
+    write_buffer_share: float = Field(default=0.5, gt=0, lt=1)
+    write_buffer_mb: int = Field(default=128, ge=1, le=1 << 16)
+    write_buffers: int = Field(default=4, ge=2, le=64)
+    block_cache_mb: int = Field(default=512, ge=1, le=1 << 20)
+    compression: Literal["lz4", "zstd", "snappy", "none"] = "lz4"
+    compact_on_commit: bool = False
+    changelog: bool = True
+
+
 class DedupSettings(Section):
-    """How long an identity is remembered."""
+    """How long an identity is remembered, and what makes two records of a dedup pipeline the same."""
 
     retention: DurationMs = 8_640_000_000
+    key: Literal["identity", "field", "business", "content"] = "identity"
+    key_fields: tuple[str, ...] = ()
+    state: StateSettings = StateSettings()
+
+    @model_validator(mode="after")
+    def _the_key_has_its_fields(self) -> DedupSettings:
+        KeyRule.of(self.key, self.key_fields)
+        return self
 
 
 class TopkSettings(Section):
@@ -207,7 +244,7 @@ class TopicSettings(Section):
     key_fields: tuple[str, ...] = ("metadata.partitionKey",)
     retention: DurationMs = 604_800_000
     cleanup_policy: Literal["delete", "compact"] = "delete"
-    record_key: Literal["stream_metadata"] = "stream_metadata"
+    record_key: Literal["stream_metadata", "business_key"] = "stream_metadata"
     partitioner: Literal["profile", "source"] = "profile"
     filter_replays: bool = True
     required: bool = False
@@ -260,7 +297,11 @@ class Settings(BaseSettings):
     """Everything a pipeline needs to know, from one file and the environment."""
 
     model_config = SettingsConfigDict(
-        env_prefix="ADMITONE_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix="ADMITONE_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
     )
 
     home: Path = Path()
@@ -340,17 +381,38 @@ def load_settings(home: Path | str = ".", **overrides: Any) -> Settings:
             raise ConfigurationError(
                 f"{file} is not valid TOML: {error}.", "mend that line"
             ) from error
+        _refuse_secrets(values, file)
     for section, changes in overrides.items():
         table = values.setdefault(section, {})
         table.update(changes)
     try:
-        return Settings(**values).model_copy(update={"home": home})
+        # Absolute, because tasks of a pipeline may run in another folder.
+        return Settings(**values).model_copy(update={"home": home.absolute()})
     except ValidationError as error:
         raise ConfigurationError(_explain(error), f"mend {file} or the environment") from error
     except SettingsError as error:
         raise ConfigurationError(
             f"{error}.", "a section's values have names of their own: ADMITONE_LEDGER__URL"
         ) from error
+
+
+def _refuse_secrets(values: dict[str, Any], file: Path) -> None:
+    """Secrets come from the environment or from files of their own: this one is copied, shown and versioned."""
+    for path in _secrets_in(values, Settings):
+        variable = "ADMITONE_" + "__".join(path).upper()
+        raise ConfigurationError(
+            f"{file} holds a secret, {'.'.join(path)}: secrets come from the environment or from a file.",
+            f"remove it there and set {variable}, or {path[-1]}_file",
+        )
+
+
+def _secrets_in(values: dict[str, Any], model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
+    for name in values.keys() & model.model_fields.keys():
+        kind, value = model.model_fields[name].annotation, values[name]
+        if kind is SecretStr:
+            yield (name,)
+        elif isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from ((name, *rest) for rest in _secrets_in(value, kind))
 
 
 def _explain(error: ValidationError) -> str:
@@ -361,7 +423,9 @@ def _explain_one(problem: dict[str, Any]) -> str:
     location = [str(part) for part in problem["loc"]]
     name = ".".join(location)
     if problem["type"] != "extra_forbidden":
-        return f"{name or 'settings'}: {problem['msg']} (got {problem['input']!r})"
+        # A whole section is not quoted: a secret may be among its values.
+        got = "" if isinstance(problem["input"], dict) else f" (got {problem['input']!r})"
+        return f"{name or 'settings'}: {problem['msg']}{got}"
     known = _known_keys(location[:-1])
     nearest = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.0)
     return f"unknown key {name}" + (f", did you mean {nearest[0]!r}?" if nearest else "")

@@ -201,6 +201,7 @@ def test_unknown_is_never_taken_for_absent_and_can_only_be_given_up(tmp_path: Pa
     transport.heal()
     pipeline.transport.delete_topic("admitted.traffic")
     pipeline.transport.create_topic("admitted.traffic", 4)
+    pipeline.boundary.topics.accept("admitted.traffic", 1, "ann", "made anew")
     pipeline.ingest(event("e0"))
     pipeline.run()
     pipeline.run()

@@ -201,7 +201,7 @@ def test_places_that_the_log_no_longer_has_are_counted_not_missed(tmp_path: Path
 
     found = verified(pipeline)
     assert found.verified
-    assert found.notes == ["today topic 'admitted.traffic' does not exist"]
+    assert found.notes == ["today topic 'admitted.traffic' is missing"]
 
 
 def test_late_publishes_are_known_by_their_origin(tmp_path: Path) -> None:

@@ -291,3 +291,33 @@ def test_a_run_may_have_any_name(ledger: Ledger, run: str) -> None:
     assert list(ledger.decided(Filter(run_id=run + "x"))) == []
     ledger.close_run(run, b"artifact", newest)
     assert ledger.runs() == {run: "CLOSED"}
+
+
+def test_a_source_knows_how_many_of_its_deliveries_are_decided(ledger: Ledger) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("a", "x")))))
+    for state in (BlockState.ABORTED, BlockState.AMBIGUOUS):
+        settle(
+            ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("b", "x"), start=90))), state
+        )
+    granted(claim(ledger, ONE, epoch, facts(("c", "x"), start=91)))
+
+    assert {info.source: info.decided for info in ledger.sources()} == {ONE: 3, TWO: 0}
+
+
+def test_reading_goes_on_after_the_mark_or_after_offsets_that_hold_no_record(
+    ledger: Ledger,
+) -> None:
+    def next_offsets() -> dict[Source, int | None]:
+        return {info.source: info.next_offset for info in ledger.sources()}
+
+    assert next_offsets() == {ONE: None, TWO: None}
+    ledger.read_up_to({ONE: 5, TWO: 0})
+    assert next_offsets() == {ONE: 5, TWO: 0}
+    epoch = ledger.take_epoch(ONE, None)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x"), start=8))))
+    assert next_offsets() == {ONE: 9, TWO: 0}
+    ledger.read_up_to({ONE: 7})
+    assert next_offsets() == {ONE: 9, TWO: 0}
+    ledger.read_up_to({ONE: 10})
+    assert next_offsets() == {ONE: 10, TWO: 0}

@@ -23,7 +23,8 @@ from admitone.analytics.port import (
     SourceProgress,
 )
 from admitone.analytics.sqlite import SqliteSketchStore
-from admitone.core.errors import ConfigurationError, MarkMoved
+from admitone.core.errors import ConfigurationError, ContractDrift, MarkMoved
+from admitone.core.replay_filter import Progress, Reached
 from admitone.core.sketches import SketchParameters, WindowSketch
 from admitone.core.windows import (
     DAY_MS,
@@ -265,6 +266,41 @@ def test_a_recreated_topic_has_marks_of_its_own(store):
     store.commit(batch_of([at(0)], 0, reads=[read]))
 
     assert store.marks() == {("T", 0): 0, ("T2", 0): 0}
+
+
+def seen(before: int, after: int, replayed: int = 0, violations: int = 0):
+    progress = Progress(Reached(before, before), Reached(after, after), replayed, violations)
+    return {("T", 0): {(7, 1): progress}}
+
+
+def test_upstream_marks_move_with_the_counts_and_add_up_what_came_again(store):
+    store.commit(batch_of([at(0)], 0, upstream=seen(-1, 5)))
+    store.commit(batch_of([at(0)], 1, upstream=seen(5, 9, replayed=3, violations=1)))
+
+    assert store.upstream_marks() == {("T", 0): {(7, 1): Reached(9, 9)}}
+    (mark,) = store.state().marks
+    assert (mark.offset, mark.replayed, mark.order_violations) == (1, 3, 1)
+
+
+def test_an_upstream_mark_moves_only_from_the_value_that_was_read(store):
+    store.commit(batch_of([at(0)], 0, upstream=seen(-1, 5)))
+    for stale in (seen(-1, 6), seen(4, 6)):
+        with pytest.raises(MarkMoved, match="seen another offset"):
+            store.commit(batch_of([at(0)], 1, upstream=stale))
+
+    assert store.upstream_marks() == {("T", 0): {(7, 1): Reached(5, 5)}}
+    assert (store.marks(), totals(store, "global")) == ({("T", 0): 0}, (1, 0))
+
+
+def test_marks_of_replays_hold_for_the_partitions_they_were_made_for(store):
+    store.fit_marks({"T": 4, "U": 2})
+    store.fit_marks({"T": 4, "U": 2})
+    with pytest.raises(ContractDrift, match=r"has 6 partitions.*made for 4"):
+        store.fit_marks({"T": 6, "U": 2})
+    store.fit_marks({"U": 2})
+    store.fit_marks({"T": 6, "U": 2})
+    with pytest.raises(ContractDrift):
+        store.fit_marks({"T": 4})
 
 
 def test_minutes_and_hours_leave_after_their_retention_and_the_rest_stays(store):

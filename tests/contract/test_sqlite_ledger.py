@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -86,3 +87,20 @@ def test_a_ledger_that_is_older_than_the_log_is_refused(tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(IntegrityError, match="older than the log"):
         Pipeline(tmp_path).run()
+
+
+def test_a_copy_of_the_ledger_that_is_older_by_one_block_is_refused(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 1})
+    pipeline.ingest(event("e1"), event("e2"))
+    owned = pipeline.own(0, pipeline.boundary.start(pipeline.topic))
+    records, present, older = (
+        pipeline.records(0), tmp_path / "data" / "ledger.db", tmp_path / "older.db",
+    )  # fmt: skip
+    list(owned.admit(records.slice(0, 1)))
+    pipeline.ledger.close()
+    shutil.copy(present, older)
+    list(owned.admit(records.slice(1)))
+    pipeline.ledger.close()
+    older.replace(present)
+    with pytest.raises(IntegrityError, match="older than the log"):
+        Pipeline(tmp_path, transport={"raw_partitions": 1}).run()

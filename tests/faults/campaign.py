@@ -20,6 +20,7 @@ from admitone.traffic import Truth
 from tests.faults.crowd import crowd
 from tests.faults.database_harness import cuts, kills, storm
 from tests.faults.harness import Case, prepare, random_case, run_case
+from tests.faults.kafka_campaign import kafka_campaign
 from tests.faults.spark_harness import SparkCase, random_spark_case, run_spark_case
 from tests.services.postgres import PostgresServer
 from tests.services.proxy import Proxy
@@ -145,6 +146,7 @@ def main() -> None:
     parser.add_argument(
         "--crowd", type=int, default=500_000, help="events of two pipelines at once"
     )
+    parser.add_argument("--kafka", type=int, default=300, help="faults on a real Kafka")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -158,14 +160,15 @@ def main() -> None:
         for more, others in (
             database_campaign(options.kills, options.cuts, options.seed, folder),
             (0, crowd_campaign(options.crowd, folder) if options.crowd else []),
+            kafka_campaign(options.kafka, options.seed, folder, options.workers, _console),
             spark_campaign(options.spark, options.seed, folder, options.workers),
         ):
             struck, findings = struck + more, findings + others
         minutes = (time.monotonic() - began) / 60
     _console.print(
         f"{options.boundary} boundary cases, {options.kills} kills and {options.cuts} cuts of the database,"
-        f" {options.spark} Spark cases: {struck} faults struck, {len(findings)} findings,"
-        f" {minutes:.1f} minutes"
+        f" {options.kafka} faults on Kafka, {options.spark} Spark cases: {struck} faults struck,"
+        f" {len(findings)} findings, {minutes:.1f} minutes"
     )
     for finding in findings[:50]:
         _console.print(finding, soft_wrap=True)

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from admitone.boundary.admission import wall_clock
-from admitone.boundary.open import create_topics, open_boundary
+from admitone.boundary.open import open_boundary
 from admitone.evidence.open import open_evidence
 from admitone.ledger.books import books
 from admitone.ledger.open import open_ledger
 from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
 from admitone.traffic import GeneratorOptions, generate
+from admitone.transport.contract import raw_topic
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
 from tests.faults.harness import decide_everything, processes
@@ -36,7 +37,7 @@ def settings_of(home: Path, name: str, url: str, max_block: int) -> Settings:
 def run_pipeline(home: Path, name: str, url: str, max_block: int) -> None:
     settings = settings_of(home, name, url, max_block)
     boundary = open_boundary(settings)
-    topic = create_topics(settings, boundary.transport)
+    topic = raw_topic(settings, boundary.transport)
     decide_everything(boundary, topic)
     open_evidence(settings, boundary.ledger).write_pending(wall_clock())
     os._exit(0)
@@ -53,7 +54,7 @@ def crowd(
     for name in NAMES:
         settings = settings_of(home, name, url, max_block)
         transport = open_transport(settings)
-        targets[name] = transport, create_topics(settings, transport)
+        targets[name] = transport, raw_topic(settings, transport)
     while piece := list(islice(lines, _PIECE)):
         for name, order in zip(NAMES, (piece, piece[::-1]), strict=True):
             for _ in ingest_lines(*targets[name], order, None):

@@ -65,10 +65,21 @@ def cuts(proxy: Proxy) -> Strike:
 def storm(
     home: Path, seed: int, url: str, strike: Strike, wanted: int, pause_s: float
 ) -> tuple[int, list[str]]:
-    """Strike a boundary at work, up to `pause_s` apart; return how often, and what is wrong at the end."""
-    rng = random.Random(seed)
+    """Strike a database under a boundary at work; return how often, and what is wrong at the end."""
     truth = prepare(home, seed, _EVENTS)
     use_ledger(home, url)
+    return weather(home, random.Random(seed), strike, wanted, pause_s, lambda: verify(home, truth))
+
+
+def weather(
+    home: Path,
+    rng: random.Random,
+    strike: Strike,
+    wanted: int,
+    pause_s: float,
+    check: Callable[[], list[str]],
+) -> tuple[int, list[str]]:
+    """Strike a boundary at work, up to `pause_s` apart; return how often, and what is wrong at the end."""
     struck, problems = 0, []
     wanted = min(wanted, _MOST_STRIKES)
     deadline = time.monotonic() + _PATIENCE_S
@@ -90,4 +101,4 @@ def storm(
     else:
         process.kill()
         problems.append(f"not finished after {_PATIENCE_S:.0f} s")
-    return struck, problems + verify(home, truth)
+    return struck, problems + check()

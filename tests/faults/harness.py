@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from admitone.boundary.admission import Boundary, wall_clock
-from admitone.boundary.open import create_topics, open_boundary
+from admitone.boundary.open import open_boundary
 from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
 from admitone.evidence.open import open_evidence
 from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS, arm
@@ -30,6 +31,7 @@ from admitone.ledger.port import Filter
 from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
 from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.transport.contract import raw_topic
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
 from admitone.transport.port import Topic
@@ -72,10 +74,10 @@ def settings_for(home: Path, max_block: int = 50) -> Settings:
 
 def prepare(home: Path, seed: int, events: int = 240) -> Truth:
     """Ingest generated traffic into a new home folder and return what is true about it."""
-    home.mkdir(parents=True)
+    home.mkdir(parents=True, exist_ok=True)
     settings = settings_for(home)
     transport = open_transport(settings)
-    topic = create_topics(settings, transport)
+    topic = raw_topic(settings, transport)
     options = GeneratorOptions(
         events, seed=seed, duplicates=0.25, contradictions=0.03, malformed=0.06, late=0.03
     )
@@ -101,9 +103,8 @@ def attempt(home: Path, max_block: int, fault: str | None) -> None:
     arm(fault)
     settings = settings_for(home, max_block)
     boundary = open_boundary(settings)
-    topic = create_topics(settings, boundary.transport)
     try:
-        decide_everything(boundary, topic)
+        decide_everything(boundary, raw_topic(settings, boundary.transport))
         open_evidence(settings, boundary.ledger).write_pending(wall_clock())
     except Fenced:
         os._exit(FENCED)
@@ -132,6 +133,11 @@ def run_case(
     shutil.copytree(template, home)
     if ledger_url is not None:
         use_ledger(home, ledger_url)
+    return strike(case, home, lambda: verify(home, truth))
+
+
+def strike(case: Case, home: Path, check: Callable[[], list[str]]) -> tuple[int, list[str]]:
+    """Strike one attempt after the other, finish the work, wake the zombies up; `check` says what is wrong then."""
     zombies: list[BaseProcess] = []
     problems: list[str] = []
     struck = 0
@@ -153,7 +159,7 @@ def run_case(
     last.join(_PATIENCE_S)
     if last.exitcode != FINISHED:
         problems.append(f"the last attempt ended with {last.exitcode}")
-    problems += verify(home, truth)
+    problems += check()
     for zombie in zombies:
         assert zombie.pid is not None
         os.kill(zombie.pid, signal.SIGCONT)
@@ -161,7 +167,7 @@ def run_case(
         if zombie.exitcode not in (FINISHED, FENCED, OVERTAKEN):
             problems.append(f"a zombie ended with {zombie.exitcode}")
     if zombies:
-        problems += [f"after the zombies: {problem}" for problem in verify(home, truth)]
+        problems += [f"after the zombies: {problem}" for problem in check()]
     if not problems:
         shutil.rmtree(home)
     return struck, problems
@@ -198,11 +204,11 @@ def verify(home: Path, truth: Truth) -> list[str]:
     return problems
 
 
-def random_case(rng: random.Random) -> Case:
+def random_case(rng: random.Random, more_points: tuple[str, ...] = ()) -> Case:
     """Return one to three faults at random points; recovery's own points get something to recover from."""
     faults = []
     for _ in range(rng.choice((1, 1, 2, 2, 3))):
-        point = rng.choice(BOUNDARY_POINTS + LEDGER_POINTS)
+        point = rng.choice(BOUNDARY_POINTS + LEDGER_POINTS + more_points)
         action = "kill" if point in LEDGER_POINTS else rng.choice(("kill", "stop"))
         faults.append(Fault(point, rng.randint(1, 5), action))
         if point.startswith("recovery."):

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import psutil
 
-from admitone.boundary.open import create_topics
 from admitone.faults import (
     ANALYTICS_POINTS,
     BOUNDARY_POINTS,
@@ -29,6 +28,7 @@ from admitone.faults import (
 from admitone.ops.demo import check
 from admitone.settings import FILE_NAME, load_settings
 from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.transport.contract import raw_topic
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
 
@@ -100,7 +100,7 @@ def _prepare(home: Path, seed: int, events: int) -> Truth:
     _configure(home, max_block=200, max_per_trigger=1_500)
     settings = load_settings(home)
     transport = open_transport(settings)
-    topic = create_topics(settings, transport)
+    topic = raw_topic(settings, transport)
     options = GeneratorOptions(events, seed=seed, end_ms=int(time.time() * 1000) - 60_000)
     recorder = TruthRecorder(options)
     for _ in ingest_lines(transport, topic, (d.line for d in recorder.watch(generate(options)))):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import signal
@@ -10,7 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -25,9 +24,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.services.certificates import make_certificates
+from tests.services.kafka_java import QUICK, java_command
 
 USER, PASSWORD = "admitone", "opensesame"
-_RESOLVE = Path(__file__).parents[2] / "scripts" / "kafka.sh"
 _CLUSTER_ID = "YWRtaXRvbmUtdGVzdHMtMQ"
 _START_SECONDS = 60.0
 _PLAIN = {"CONTROLLER": "PLAINTEXT", "DIRECT": "PLAINTEXT", "PROXIED": "PLAINTEXT"}
@@ -53,23 +52,6 @@ _SETTINGS = {
     "log.segment.delete.delay.ms": "500",
     "log.cleaner.dedupe.buffer.size": "2097152",
 }
-
-
-def jars() -> Path:
-    """Return the folder with Kafka's jars; they are fetched when they are not there yet."""
-    found = subprocess.run([_RESOLVE], capture_output=True, text=True, check=False)
-    if found.returncode != 0:
-        raise FileNotFoundError(f"there is no Kafka to start: {found.stderr.strip()}")
-    return Path(found.stdout.strip())
-
-
-def java_command(program: str, *arguments: str | Path, heap: str = "512m") -> list[str | Path]:
-    """Return the command that runs a class of Kafka's jars; its warnings go to stderr."""
-    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
-    return [
-        java, f"-Xmx{heap}", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{jars()}/*", program, *arguments,
-    ]  # fmt: skip
 
 
 def lasting_port() -> int:
@@ -98,14 +80,14 @@ class KafkaBroker:
         *,
         secure: bool = False,
         settings: Mapping[str, str] | None = None,
-        heap: str = "512m",
+        java_options: Sequence[str] = QUICK,
         folder: Path | None = None,
     ) -> None:
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="admitone-kafka-"))
         self.certificates = self.folder / "certificates"
         self.proxy_port = lasting_port()
-        self._heap = heap
+        self._java_options = java_options
         self._protocols = {**_PLAIN, **(_SECURE if secure else {})}
         self._ports = {listener: lasting_port() for listener in self._protocols}
         self._process: subprocess.Popen[bytes] | None = None
@@ -152,6 +134,12 @@ class KafkaBroker:
         made = administrator.create_topics([NewTopic(topic, partitions, 1, config=config)])
         made[topic].result(30)
         return topic
+
+    @property
+    def pid(self) -> int:
+        """Return the process id of the running broker."""
+        assert self._process is not None, "the broker does not run"
+        return self._process.pid
 
     def start(self) -> None:
         """Start the broker and wait until it answers."""
@@ -200,7 +188,7 @@ class KafkaBroker:
     def _spawn(self) -> subprocess.Popen[bytes]:
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
-                java_command("kafka.Kafka", self.folder / "server.properties", heap=self._heap),
+                java_command(self._java_options, "kafka.Kafka", self.folder / "server.properties"),
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
@@ -219,8 +207,8 @@ class KafkaBroker:
         with (self.folder / "log").open("ab") as log:
             subprocess.run(
                 java_command(
-                    "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", properties,
-                    "--standalone", "--add-scram", scram,
+                    QUICK, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID,
+                    "-c", properties, "--standalone", "--add-scram", scram,
                 ),
                 check=True, stdout=log, stderr=log,
             )  # fmt: skip
@@ -261,32 +249,40 @@ class KafkaBroker:
         }
 
 
-def read_committed(bootstrap: str, topic: str, timeout: float = 10.0) -> list[Message]:
-    """Return every record up to the last stable offsets, as a plain consumer sees them."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
+def read_committed(
+    bootstrap: str, topic: str, *, whole: bool = True, timeout: float = 10.0
+) -> list[Message]:
+    """Return what a plain consumer sees of a topic, up to its end or else up to the last stable offset.
+
+    A broker answers a commit before readers see it, so a test that expects something wants the whole.
+    """
+    settings = {"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False}
+    committed = {**settings, "isolation.level": "read_committed", "fetch.wait.max.ms": 20}
+    reader = Consumer({**committed, "enable.partition.eof": True})
+    places = [
+        TopicPartition(topic, partition, OFFSET_BEGINNING)
+        for partition in reader.list_topics(topic, timeout=timeout).topics[topic].partitions
+    ]
+    ends = dict.fromkeys((place.partition for place in places), 0)
+    if whole:
+        uncommitted = Consumer({**settings, "isolation.level": "read_uncommitted"})
+        for place in places:
+            ends[place.partition] = uncommitted.get_watermark_offsets(place, timeout)[1]
+        uncommitted.close()
     try:
-        unread = set(consumer.list_topics(topic, timeout=timeout).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in unread])
+        reader.assign(places)
         records = []
-        while unread:
-            message = consumer.poll(timeout)
+        while ends:
+            message = reader.poll(timeout)
             if message is None:
-                raise TimeoutError(f"{topic} has no end after {timeout} s in {sorted(unread)}")
+                raise TimeoutError(f"partitions {sorted(ends)} of {topic} do not end: {ends}")
             error = message.error()
             if error is None:
                 records.append(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                unread.discard(message.partition())
-            else:
+            elif error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
+            elif message.offset() >= ends.get(message.partition(), 0):
+                ends.pop(message.partition(), None)
         return sorted(records, key=lambda record: (record.partition(), record.offset()))
     finally:
-        consumer.close()
+        reader.close()

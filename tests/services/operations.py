@@ -163,6 +163,13 @@ def _counting(ledger: Ledger) -> tuple[Act, Check]:
     return lambda chosen: chosen.count_re_reads(ONE, 3), check
 
 
+def _reading(ledger: Ledger) -> tuple[Act, Check]:
+    def check(after: Ledger, _: None) -> None:
+        assert {info.source: info.read_to for info in after.sources()}[ONE] == 7
+
+    return lambda chosen: chosen.read_up_to({ONE: 7}), check
+
+
 def _settled(ledger: Ledger) -> int:
     epoch, claimed = _claimed(ledger)
     settle(ledger, epoch, claimed)
@@ -239,6 +246,7 @@ OPERATIONS = (
     Operation("resolve", _resolving),
     Operation("dispose", _disposing),
     Operation("count_re_reads", _counting),
+    Operation("read_up_to", _reading),
     Operation("record_evidence", _recording),
     Operation("replace_evidence", _replacing),
     Operation("expire_segments", _expiring_segments, commits=2),

@@ -98,6 +98,12 @@ class PostgresServer:
             autocommit=True,
         )
 
+    @property
+    def pid(self) -> int:
+        """Return the process id of the running server."""
+        assert self._process is not None, "the server does not run"
+        return self._process.pid
+
     def start(self) -> None:
         """Start the server and wait until it answers."""
         deadline = time.monotonic() + _START_SECONDS

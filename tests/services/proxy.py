@@ -14,11 +14,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable
 from enum import Enum, auto
 from urllib.parse import urlsplit, urlunsplit
+
+from tests.services.tcp_proxy import TcpProxy, cut
 
 _LATE_S = 0.4
 _COMMIT = b"COMMIT\0"
@@ -33,20 +33,14 @@ class Fault(Enum):
     SILENT = auto()
 
 
-class Proxy:
+class Proxy(TcpProxy):
     """Forwards connections to a server, and cuts them when told to."""
 
     def __init__(self, port: int) -> None:
-        self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._lock = threading.Lock()
+        super().__init__(port)
         self._armed: list[Fault] = []
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
-        self.meanwhile: Callable[[], None] = lambda: None
-        """What else happens between a fault's effect on the server and the client's learning of it."""
         self._struck: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.listen()
 
     def url(self, url: str) -> str:
         """Return a URL that leads through this proxy; plain text, because it reads along."""
@@ -65,43 +59,13 @@ class Proxy:
         """How many COMMITs were struck."""
         return len(self._struck)
 
-    def cut_all(self) -> int:
-        """Cut every connection now; return how many there were."""
-        with self._lock:
-            pairs, self._pairs = self._pairs, []
-        for pair in pairs:
-            for end in pair:
-                _cut(end)
-        return len(pairs)
-
-    def close(self) -> None:
-        """Stop listening and cut everything."""
-        self._listener.close()
-        self.cut_all()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                try:
-                    server = socket.create_connection(("127.0.0.1", self._target))
-                except OSError:
-                    _cut(client)
-                    continue
-                for end in (client, server):
-                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                with self._lock:
-                    self._pairs.append((client, server))
-                for work in (self._answers, self._requests):
-                    threading.Thread(target=work, args=(client, server), daemon=True).start()
-
     def _answers(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(65536):
                 if client not in self._struck:
                     client.sendall(data)
         if client not in self._struck:
-            _cut(client)
+            cut(client)
 
     def _requests(self, client: socket.socket, server: socket.socket) -> None:
         """Forward what a client sends, message by message."""
@@ -120,8 +84,8 @@ class Proxy:
                 server.sendall(message)
         except (OSError, struct.error):
             pass
-        _cut(server)
-        _cut(client)
+        cut(server)
+        cut(client)
 
     def _next_fault(self) -> Fault | None:
         with self._lock:
@@ -133,26 +97,20 @@ class Proxy:
         self._struck.add(client)
         if fault is Fault.BEFORE:
             self.meanwhile()
-            _cut(client)
-            _cut(server)
+            cut(client)
+            cut(server)
         elif fault is Fault.AFTER:
             server.sendall(message)
             time.sleep(0.05)
             self.meanwhile()
-            _cut(client)
-            _cut(server)
+            cut(client)
+            cut(server)
         elif fault is Fault.LATE:
-            _cut(client)
+            cut(client)
             time.sleep(_LATE_S)
             with contextlib.suppress(OSError):
                 server.sendall(message)
                 time.sleep(0.05)
-            _cut(server)
+            cut(server)
         else:
-            _cut(client)
-
-
-def _cut(end: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
-    end.close()
+            cut(client)

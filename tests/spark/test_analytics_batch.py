@@ -14,13 +14,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from admitone.analytics.open import open_sketch_store
-from admitone.core.errors import IntegrityError
+from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.core.replay import StreamMetadata
+from admitone.core.replay_filter import Reached
 from admitone.core.windows import MINUTE_MS, parse_window
 from admitone.settings import load_settings
-from admitone.spark.analytics import analytics_query, count_into
+from admitone.spark.analytics import CountedTopics, analytics_query, count_into
 from admitone.transport.open import open_transport
-from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA
+from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA, Topic
 
 T0 = parse_window("minute_202611151000").start_ms
 TOPIC = "admitted.traffic"
@@ -69,7 +70,8 @@ def admitted(first: int, last: int, partition: int = 0) -> list[dict[str, object
 def test_a_batch_counts_once_and_a_re_read_changes_nothing(spark, tmp_path):
     settings = load_settings(tmp_path)
     store = open_sketch_store(settings)
-    count = count_into(store, settings, lambda: {TOPIC: "T"})
+    topics = CountedTopics(lambda: {TOPIC: Topic(TOPIC, "T", 4)})
+    count = count_into(store, settings, topics, lambda _: {})
 
     def batch(*records: list[dict[str, object]]):
         rows = [record for part in records for record in part]
@@ -87,11 +89,52 @@ def test_a_batch_counts_once_and_a_re_read_changes_nothing(spark, tmp_path):
     store.close()
 
 
+def test_what_was_written_to_a_topic_twice_is_counted_once(spark, tmp_path):
+    settings = load_settings(tmp_path)
+    store = open_sketch_store(settings)
+    topics = CountedTopics(lambda: {TOPIC: Topic(TOPIC, "T", 4)})
+    count = count_into(store, settings, topics, lambda _: {})
+
+    def write(first: int, last: int, at: int) -> None:
+        rows = [{**row, "offset": at + number} for number, row in enumerate(admitted(first, last))]
+        table = pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+        count(spark.createDataFrame(table).coalesce(1), 0)
+
+    write(0, 40, at=0)
+    write(20, 60, at=40)
+
+    assert store.sketch(parse_window("global"), "url").total == 60
+    assert store.upstream_marks() == {("T", 0): {(1, 0): Reached(59, 59)}}
+    (mark,) = store.state().marks
+    assert (mark.offset, mark.replayed, mark.order_violations) == (79, 20, 1)
+    store.close()
+
+
+def test_other_partitions_than_its_marks_were_made_for_stop_the_counting(tmp_path):
+    settings = load_settings(tmp_path)
+    store = open_sketch_store(settings)
+    topics = [CountedTopics(lambda n=n: {TOPIC: Topic(TOPIC, "T", n)}) for n in (4, 6)]
+    unfiltered = settings.topics[0].model_copy(update={"filter_replays": False})
+    without = settings.model_copy(update={"topics": (unfiltered,)})
+
+    def nowhere(_: int) -> dict[str, dict[int, int]]:
+        return {}
+
+    count_into(store, settings, topics[0], nowhere)
+    with pytest.raises(ContractDrift, match="made for 4"):
+        count_into(store, settings, topics[1], nowhere)
+
+    count_into(store, without, topics[1], nowhere)
+    count_into(store, settings, topics[1], nowhere)
+    store.close()
+
+
 def test_a_topic_recreated_while_it_is_counted_is_not_counted(spark, tmp_path):
     settings = load_settings(tmp_path)
     store = open_sketch_store(settings)
     ids = iter(["T", "T2"])
-    count = count_into(store, settings, lambda: {TOPIC: next(ids)})
+    topics = CountedTopics(lambda: {TOPIC: Topic(TOPIC, next(ids), 4)})
+    count = count_into(store, settings, topics, lambda _: {})
     frame = spark.createDataFrame(pa.Table.from_pylist(admitted(0, 5), schema=RECORD_SCHEMA))
 
     with pytest.raises(IntegrityError, match="recreated"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -13,19 +12,10 @@ import pytest
 from admitone.ledger.books import books
 from admitone.ops.demo import check
 from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from tests.spark.running import run_pipeline
 from tests.support import Pipeline, event
 
 EVENTS = 200_000
-
-
-def run_pipeline(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "admitone", "run", *arguments, "--until-idle", "--home", str(home)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +50,6 @@ def test_a_second_run_finds_nothing_to_do(large: tuple[Pipeline, Truth]) -> None
 
     assert done.returncode == 0
     assert books(pipeline.ledger) == before
-    assert "Traceback" not in done.stderr
 
 
 def test_records_removed_before_they_were_read_are_not_passed_over(tmp_path: Path) -> None:
@@ -74,7 +63,7 @@ def test_records_removed_before_they_were_read_are_not_passed_over(tmp_path: Pat
     done = run_pipeline(tmp_path, "boundary")
 
     assert done.returncode == 7
-    assert "were removed before they were read" in " ".join(done.stderr.split())
+    assert "were removed before they were read" in done.stderr
     assert pipeline.verdicts("e2") == []
 
 

@@ -12,6 +12,7 @@ from admitone.analytics.counting import CountingPlan, build_deltas, count_batche
 from admitone.analytics.port import CountedBatch, KeptValues, PartitionRead, SourceProgress
 from admitone.core.items import ItemRule
 from admitone.core.replay import StreamMetadata
+from admitone.core.replay_filter import Progress, Reached
 from admitone.core.sketches import SketchParameters, WindowSketch
 from admitone.core.windows import MINUTE_MS
 from admitone.transport.port import RECORD_SCHEMA
@@ -52,12 +53,13 @@ def counted(
     marks: dict[tuple[str, int], int] | None = None,
     kept: dict[tuple[str, str], KeptValues] | None = None,
     rows_per_batch: int = 1000,
+    **replays: object,
 ) -> CountedBatch:
-    plan = CountingPlan((PAGES,), marks or {}, kept or {}, LATENESS, max_values=2)
+    plan = CountingPlan((PAGES,), marks or {}, kept or {}, LATENESS, max_values=2, **replays)
     table = pa.Table.from_pylist(records, schema=RECORD_SCHEMA)
     partials = list(count_batches(plan, table.to_batches(max_chunksize=rows_per_batch)))
     deltas = pa.Table.from_batches(build_deltas(PARAMETERS, 42, partials))
-    return gather_batch(deltas, {"t": "T", "u": "U"}, marks or {}, 42)
+    return gather_batch(deltas, {"t": "T", "u": "U"}, marks or {}, 42, {})
 
 
 def sketches(batch: CountedBatch) -> dict[tuple[str, int], WindowSketch]:
@@ -222,3 +224,71 @@ def test_a_task_reports_a_bounded_number_of_new_values():
 
 def test_an_empty_batch_is_nothing():
     assert counted([]) == CountedBatch([], {}, [], 42, {})
+
+
+def written(*positions: tuple[int, int], **changes: object) -> list[dict[str, object]]:
+    """Return records at consecutive offsets that come from these source partitions and offsets."""
+    return [
+        record(offset, key=StreamMetadata(-5, *position).to_bytes(), **changes)
+        for offset, position in enumerate(positions)
+    ]
+
+
+@pytest.mark.parametrize("rows_per_batch", [1, 3, 1000])
+def test_a_replayed_record_is_not_counted_and_its_offset_is_passed(rows_per_batch: int):
+    records = written((3, 0), (3, 1), (4, 0), (3, 0), (3, 1), (3, 2), (4, 1))
+    batch = counted(records, rows_per_batch=rows_per_batch, filtered=frozenset({"t"}))
+
+    assert sketches(batch)["url", 0].total == 5
+    assert batch.reads == [PartitionRead("t", "T", 0, -1, 6, counted=5, re_read=0, skipped=0)]
+    assert batch.upstream == {
+        ("T", 0): {
+            (-5, 3): Progress(Reached(), Reached(2, 2), 2, 1),
+            (-5, 4): Progress(Reached(), Reached(1, 1), 0, 0),
+        }
+    }
+
+
+def test_replays_are_found_by_the_marks_of_the_partition_they_are_in():
+    records = [
+        *written((3, 5), (3, 6)),
+        *written((3, 5), (3, 6), partition=1),
+    ]
+    seen = {("t", 0): {(-5, 3): Reached(5, 5)}, ("u", 1): {(-5, 3): Reached(9, 9)}}
+    batch = counted(records, filtered=frozenset({"t"}), upstream=seen)
+
+    assert sketches(batch)["url", 0].total == 3
+    assert batch.upstream["T", 0] == {(-5, 3): Progress(Reached(5, 5), Reached(6, 6), 1, 1)}
+    assert batch.upstream["T", 1] == {(-5, 3): Progress(Reached(), Reached(6, 6), 0, 0)}
+
+
+def test_a_re_read_is_no_replay():
+    records = written((3, 0), (3, 1), (3, 2))
+    seen = {("t", 0): {(-5, 3): Reached(1, 1)}}
+    batch = counted(records, {("t", 0): 1}, filtered=frozenset({"t"}), upstream=seen)
+
+    assert batch.reads == [PartitionRead("t", "T", 0, 1, 2, counted=1, re_read=2, skipped=0)]
+    assert batch.upstream["T", 0][-5, 3].replayed == 0
+
+
+def test_a_topic_that_is_not_filtered_counts_everything():
+    batch = counted(written((3, 0), (3, 0)), filtered=frozenset({"u"}))
+
+    assert sketches(batch)["url", 0].total == 2
+    assert batch.upstream == {}
+
+
+def test_the_position_is_found_in_the_header_under_a_business_key():
+    position = StreamMetadata(-5, 3, 7).to_bytes()
+    again = record(1)
+    headers = [*again["headers"], ("position", position)]  # type: ignore[misc]
+    records = [
+        record(0, key=position),
+        record(1, key=b"customer", headers=headers),
+        record(2, key=b"customer"),
+    ]
+    batch = counted(records, filtered=frozenset({"t"}))
+
+    assert sketches(batch)["url", 0].total == 2
+    assert batch.upstream["T", 0][-5, 3].replayed == 1
+    assert batch.sources.keys() == {(-5, 3), (0, -1)}

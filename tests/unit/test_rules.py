@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admitone.boundary.rules import envelope_rules
 from admitone.core.closure import merkle_root
 from admitone.core.decisions import (
     ADMISSION_OF_BLOCK,
@@ -28,7 +29,7 @@ from admitone.core.durations import format_duration, parse_duration_ms
 from admitone.core.errors import ConfigurationError
 from admitone.core.segments import interval_of, is_droppable, oldest_live, segment_name, segment_of
 from admitone.ops.reference import decisions_page
-from admitone.ops.template import TEMPLATE
+from admitone.ops.template import PRODUCTION, TEMPLATE
 from admitone.settings import load_settings
 
 DAY = 86_400_000
@@ -132,6 +133,28 @@ def test_the_commented_configuration_holds_the_defaults(tmp_path: Path) -> None:
     defaults = load_settings(tmp_path)
     (tmp_path / "admitone.toml").write_text(TEMPLATE)
     assert load_settings(tmp_path) == defaults
+
+
+def test_the_production_configuration_has_no_secrets_and_takes_them_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "admitone.toml").write_text(PRODUCTION)
+    monkeypatch.setenv("ADMITONE_TRANSPORT__KAFKA__SASL_PASSWORD", "opensesame")
+    settings = load_settings(tmp_path)
+    kafka = settings.transport.kafka
+
+    assert (settings.transport.kind, kafka.security_protocol) == ("kafka", "SASL_SSL")
+    assert kafka.sasl_password.get_secret_value() == "opensesame"
+    assert "opensesame" not in repr(settings)
+    assert settings.ledger.url.startswith("postgresql://admitone@")
+    assert {entry.family for entry in settings.topics} == {
+        "traffic",
+        "context",
+        "control",
+        "decision",
+    }
+    assert envelope_rules(settings).route_of_type["purchase"] == 0
+    assert settings.topk == load_settings(tmp_path / "elsewhere").topk
 
 
 @pytest.mark.parametrize(

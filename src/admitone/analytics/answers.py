@@ -9,7 +9,7 @@ from typing import Any
 
 from admitone.analytics.folding import is_complete
 from admitone.analytics.open import item_rules, open_sketch_reader
-from admitone.analytics.port import SketchReader, StoreState
+from admitone.analytics.port import NOTHING_READ, SketchReader, StoreState
 from admitone.core.errors import NotFound
 from admitone.core.items import OTHER, ItemRule, list_name
 from admitone.core.sketches import WindowSketch
@@ -241,6 +241,8 @@ def _parameters(sketch: WindowSketch, state: StoreState) -> dict[str, Any]:
 def _source(state: StoreState) -> dict[str, Any]:
     topics: dict[str, dict[str, int]] = {}
     for mark in state.marks:
+        if mark.offset == NOTHING_READ:
+            continue
         topics.setdefault(mark.topic, {})[str(mark.partition)] = mark.offset
     return {"revision": state.revision, "counted_up_to": topics}
 

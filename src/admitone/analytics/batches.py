@@ -13,8 +13,10 @@ from admitone.analytics.port import (
     CountedBatch,
     Delta,
     PartitionRead,
+    Place,
     SourceProgress,
 )
+from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchBytes
 
 
@@ -23,12 +25,17 @@ def gather_batch(
     topic_ids: Mapping[str, str],
     marks: Mapping[tuple[str, int], int],
     counted_at: int,
+    ends: Mapping[str, Mapping[int, int]],
 ) -> CountedBatch:
-    """Put progress and deltas of all tasks together; marks are those the batch was counted from."""
+    """Put progress and deltas of all tasks together; marks are those the batch was counted from.
+
+    Marks move up to the batch's ends, by topic name and partition, even where the last offsets hold no record.
+    """
     reads: dict[tuple[str, int], list[int]] = {}
     sources: dict[tuple[int, int], SourceProgress] = {}
     deltas: list[Delta] = []
     candidates: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
+    upstream: dict[Place, dict[Upstream, Progress]] = defaultdict(dict)
     for kind, name, minute, sketch, summary, meta in zip(
         *(column.to_pylist() for column in table.columns), strict=True
     ):
@@ -45,9 +52,20 @@ def gather_batch(
             sources[producer, partition] = SourceProgress(
                 max(before.stream_time, stream_time), max(before.append_time, append_time)
             )
+        elif kind == "upstream":
+            partition, producer, of, *numbers = orjson.loads(meta)
+            progress = Progress(Reached(*numbers[:2]), Reached(*numbers[2:4]), *numbers[4:])
+            moved = upstream[topic_ids[name], partition]
+            earlier = moved.get((producer, of))
+            moved[producer, of] = progress if earlier is None else earlier.beside(progress)
         else:
             attribute, *values = orjson.loads(meta)
             candidates[name, attribute].append(frozenset(values))
+    for name in ends.keys() & topic_ids.keys():
+        for partition, end in ends[name].items():
+            if end > marks.get((name, partition), NOTHING_READ) + 1:
+                read = reads.setdefault((name, partition), [NOTHING_READ, 0, 0, 0])
+                read[0] = max(read[0], end - 1)
     return CountedBatch(
         reads=[
             PartitionRead(
@@ -63,4 +81,5 @@ def gather_batch(
         deltas=deltas,
         counted_at=counted_at,
         candidates=candidates,
+        upstream=upstream,
     )

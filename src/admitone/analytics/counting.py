@@ -1,7 +1,7 @@
 """From admitted records to one delta per minute and list: two pure functions over Arrow batches.
 
-`count_batches` runs where the records are, one task per partition: it drops re-reads, maps events
-to items and sums them in dictionaries. `build_deltas` runs after its rows were brought together by
+`count_batches` runs where the records are, one task per partition: it drops re-reads and replays, maps
+events to items and sums them in dictionaries. `build_deltas` runs after its rows were brought together by
 minute and list, and turns the sums into sketches. Between them travels one row per (list, minute),
 not one per item:
 
@@ -10,6 +10,7 @@ not one per item:
     late     a list      minute   weight
     read     a topic     -        partition, last offset, counted, re-read, skipped
     source   -           -        producer id, source partition, stream time, append time
+    upstream a topic     -        partition, producer id, source partition, before and after, replayed, violations
     values   dimension   -        attribute, the new values a task reported before it ran out
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -25,9 +26,11 @@ import orjson
 import pyarrow as pa
 import xxhash
 
-from admitone.analytics.port import NOTHING_READ, KeptValues
+from admitone.analytics.port import NOTHING_READ, KeptValues, Place, UpstreamMarks
 from admitone.analytics.records import (
     MISSING,
+    Flags,
+    Stretch,
     above_marks,
     append_times,
     header_numbers,
@@ -35,6 +38,8 @@ from admitone.analytics.records import (
 )
 from admitone.core.countmin import Cells
 from admitone.core.items import OTHER, ItemRule, Reading, list_name
+from admitone.core.metadata import positions_of
+from admitone.core.replay_filter import Kind, Progress, Upstream, filter_replays
 from admitone.core.sketches import SketchParameters, WindowSketch
 from admitone.core.windows import BEGINNING, END, MINUTE_MS
 
@@ -70,6 +75,10 @@ class CountingPlan:
     kept: Mapping[tuple[str, str], KeptValues]
     lateness: int
     max_values: int
+    filtered: frozenset[str] = frozenset()
+    """The topics whose replays are dropped."""
+    upstream: UpstreamMarks = field(default_factory=dict)
+    """By topic name and partition."""
 
 
 def count_batches(
@@ -130,12 +139,18 @@ class _Task:
         self._targets: dict[tuple[int, int, tuple[str | None, ...]], list[dict[str, int]]] = {}
         self._reads: dict[tuple[str, int], list[int]] = {}
         self._sources: dict[tuple[int, int], tuple[int, int]] = {}
+        self._upstream = {place: dict(marks) for place, marks in plan.upstream.items()}
+        self._moved: dict[Place, dict[Upstream, Progress]] = {}
         self._reported: dict[tuple[str, str], set[str]] = defaultdict(set)
         self._overflowed: set[tuple[str, str]] = set()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count one batch."""
         fresh, seen = above_marks(batch, self._plan.marks, NOTHING_READ)
+        positions = positions_of(batch.column("key"), batch.column("headers"))
+        for stretch, _, _ in seen:
+            if stretch.topic in self._plan.filtered:
+                self._drop_replays(positions, stretch, fresh)
         streams, events = header_numbers(batch.column("headers"), HEADERS_READ)
         readable = fresh & (streams != MISSING) & (events >= BEGINNING) & (events < END)
         readable[readable] = self._count(batch, readable, streams, events)
@@ -150,9 +165,23 @@ class _Task:
             read[2] += re_read
             read[3] += skipped
         if readable.any():
-            keys = batch.column("key").filter(pa.array(readable))
             appended = append_times(batch)[readable]
-            source_progress(keys, streams[readable], appended, self._sources)
+            source_progress(
+                positions.filter(pa.array(readable)), streams[readable], appended, self._sources
+            )
+
+    def _drop_replays(self, positions: Any, stretch: Stretch, fresh: Flags) -> None:
+        """Take out of the fresh rows of a partition what was written to it before."""
+        rows = np.flatnonzero(stretch.rows & fresh)
+        place = (stretch.topic, stretch.partition)
+        marks = self._upstream.setdefault(place, {})
+        found = filter_replays(positions.take(pa.array(rows)), None, marks)
+        fresh[rows[found.kinds == Kind.REPLAYED]] = False
+        marks.update(found.marks({}))
+        moved = self._moved.setdefault(place, {})
+        for upstream, progress in found.progress.items():
+            earlier = moved.get(upstream)
+            moved[upstream] = progress if earlier is None else earlier.then(progress)
 
     def _count(self, batch: pa.RecordBatch, rows: Any, streams: Any, events: Any) -> list[bool]:
         values = batch.column("value").filter(pa.array(rows)).to_pylist()
@@ -237,6 +266,11 @@ class _Task:
         rows += [
             ("source", "", 0, orjson.dumps([*source, *times]))
             for source, times in self._sources.items()
+        ]
+        rows += [
+            ("upstream", topic, 0, orjson.dumps([partition, *upstream, *before, *after, *counts]))
+            for (topic, partition), moved in self._moved.items()
+            for upstream, (before, after, *counts) in moved.items()
         ]
         rows += [
             (

@@ -3,9 +3,9 @@
 - *One transaction per batch.* Counts, the progress of sources and the marks they were counted up
 to become durable together or not at all. A mark moves only from the value that was read; otherwise
 `MarkMoved`, and nothing changes.
-- *Nothing twice.* A minute is folded upward once. What comes for a folded minute is added to it
-and to every window above in the same transaction, so for every window and list total + late = the
-weight admitted.
+- *Nothing twice.* Replays are found by marks that move in the same transaction. A minute is folded
+upward once. What comes for a folded minute is added to it and to every window above in the same
+transaction, so for every window and list total + late = the weight admitted.
 - *A pure result.* Which windows there are and what they hold depends on the records, not on how
 they were batched.
 
@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchBytes, SketchParameters, WindowSketch
 from admitone.core.windows import Window
 
@@ -42,12 +43,21 @@ class Delta(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """The last counted offset of one partition of one incarnation of a topic."""
+    """The last counted offset of one partition of one incarnation of a topic, and what was written to it twice."""
 
     topic: str
     topic_id: str
     partition: int
     offset: int
+    counted: int = 0
+    replayed: int = 0
+    order_violations: int = 0
+
+
+Place = tuple[str, int]
+"""A topic, by its id or by its name, and one of its partitions."""
+UpstreamMarks = Mapping[Place, Mapping[Upstream, Reached]]
+"""How far each source partition was seen in each partition of the admitted log (RPL-2)."""
 
 
 class KeptValues(NamedTuple):
@@ -82,6 +92,8 @@ class CountedBatch:
     counted_at: int
     candidates: Mapping[tuple[str, str], Sequence[frozenset[str]]] = field(default_factory=dict)
     """Of a worker that met more new values than it may report: the ones it did report."""
+    upstream: Mapping[Place, Mapping[Upstream, Progress]] = field(default_factory=dict)
+    """By topic id and partition, how far the source partitions came that are seen there."""
 
 
 class CountingParameters(NamedTuple):
@@ -153,6 +165,16 @@ class SketchStore(SketchReader, Protocol):
 
     def marks(self) -> dict[tuple[str, int], int]:
         """Return the last counted offset by topic id and partition."""
+
+    def upstream_marks(self) -> UpstreamMarks:
+        """Return the marks by which replays are found, by topic id and partition."""
+
+    def fit_marks(self, partitions: Mapping[str, int]) -> None:
+        """Say how many partitions the topics have whose replays are filtered, by topic id.
+
+        `ContractDrift` when a topic's marks were made for another number. A topic that is left out is filtered
+        no longer, and may have any number when it is named again.
+        """
 
     def commit(self, batch: CountedBatch) -> int:
         """Make one batch durable and return the store's new revision."""

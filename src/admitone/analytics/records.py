@@ -10,16 +10,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.replay import KEY_BYTES, StreamMetadata
+from admitone.core.metadata import Longs, decode
+from admitone.core.replay_filter import by_upstream
 
 MISSING: Final = np.iinfo(np.int64).min
 FOREIGN_SOURCE: Final = (0, -1)
-"""The source of records whose key is no stream metadata: their time counts too."""
-_FOREIGN_KEY: Final = StreamMetadata(*FOREIGN_SOURCE, 0).to_bytes()
-_SOURCE_BYTES: Final = 12
-_KEY: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
+"""The source of records without stream metadata: their time counts too."""
 
-Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
@@ -60,10 +57,13 @@ def append_times(batch: pa.RecordBatch) -> Longs:
 
 
 def source_progress(
-    keys: Any, stream_times: Longs, appended: Longs, into: dict[tuple[int, int], tuple[int, int]]
+    positions: Any,
+    stream_times: Longs,
+    appended: Longs,
+    into: dict[tuple[int, int], tuple[int, int]],
 ) -> None:
-    """Raise stream time and append time of the source partitions that record keys name."""
-    for source, rows in _by_source(keys):
+    """Raise stream time and append time of the source partitions that records come from."""
+    for source, rows in _by_source(positions):
         before = into.get(source, (MISSING, MISSING))
         into[source] = (
             max(before[0], int(stream_times[rows].max())),
@@ -71,21 +71,15 @@ def source_progress(
         )
 
 
-def _by_source(keys: Any) -> Iterator[tuple[tuple[int, int], Flags]]:
+def _by_source(positions: Any) -> Iterator[tuple[tuple[int, int], Longs]]:
     """Yield the rows of each source partition; records without stream metadata share one of their own."""
-    whole = pc.fill_null(pc.equal(pc.binary_length(keys), KEY_BYTES), False)
-    raw = b"".join(pc.if_else(whole, keys, _FOREIGN_KEY).to_pylist())
-    named = np.frombuffer(raw, _KEY)
-    foreign = (named["partition"] < 0) | (named["offset"] < 0)
-    places = np.frombuffer(raw, np.dtype((np.void, KEY_BYTES))).astype(f"V{_SOURCE_BYTES}")
-    for place in set(places[~foreign].tolist()):
-        source = (
-            int.from_bytes(place[:8], "big", signed=True),
-            int.from_bytes(place[8:], "big", signed=True),
-        )
-        yield source, (places == np.void(place)) & ~foreign
-    if foreign.any():
-        yield FOREIGN_SOURCE, foreign
+    whole, (producers, partitions, offsets) = decode(positions)
+    known = (partitions >= 0) & (offsets >= 0)
+    rows = np.flatnonzero(whole)[known]
+    for source, members in by_upstream(producers[known], partitions[known]):
+        yield source, rows[members]
+    if len(rows) < len(whole):
+        yield FOREIGN_SOURCE, np.setdiff1d(np.arange(len(whole)), rows)
 
 
 def above_marks(

@@ -13,6 +13,8 @@ from admitone.analytics.port import (
     CountingParameters,
     KeptValues,
     PartitionRead,
+    Place,
+    UpstreamMarks,
 )
 from admitone.analytics.sqlite_reader import (
     PREFIXES,
@@ -23,7 +25,8 @@ from admitone.analytics.sqlite_reader import (
     parameters_to_json,
 )
 from admitone.analytics.values import choose_values
-from admitone.core.errors import ConfigurationError, MarkMoved
+from admitone.core.errors import ConfigurationError, ContractDrift, MarkMoved
+from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchBytes
 from admitone.core.windows import window_of
 from admitone.faults import crash_point
@@ -37,7 +40,7 @@ class SqliteSketchStore(SqliteSketchReader):
         with self._database.transaction() as db:
             query = "SELECT value FROM settings WHERE name = 'parameters'"
             row = db.execute(query).fetchone()
-            if row is not None and self.marks():
+            if row is not None and any(offset >= 0 for offset in self.marks().values()):
                 _refuse_incompatible(parameters_from_json(row[0]), parameters)
             _set(db, "parameters", parameters_to_json(parameters))
 
@@ -56,6 +59,31 @@ class SqliteSketchStore(SqliteSketchReader):
             rows = db.execute("SELECT topic_id, partition, offset FROM marks").fetchall()
         return {(topic_id, partition): offset for topic_id, partition, offset in rows}
 
+    def upstream_marks(self) -> UpstreamMarks:
+        """Return the marks by which replays are found, by topic id and partition."""
+        found: dict[Place, dict[Upstream, Reached]] = {}
+        with self._database.snapshot() as db:
+            for topic_id, partition, producer, of, highest, last in db.execute(
+                "SELECT topic_id, partition, producer_id, source_partition, highest, last FROM upstream"
+            ):
+                found.setdefault((topic_id, partition), {})[producer, of] = Reached(highest, last)
+        return found
+
+    def fit_marks(self, partitions: Mapping[str, int]) -> None:
+        """Say how many partitions the topics have whose replays are filtered, by topic id."""
+        with self._database.transaction() as db:
+            known = dict(db.execute("SELECT topic_id, partitions FROM topics"))
+            for topic_id, count in partitions.items():
+                if known.get(topic_id, count) != count:
+                    raise ContractDrift(
+                        f"An admitted topic has {count} partitions, the marks by which its replays are found were made"
+                        f" for {known[topic_id]}: what is written again may reach a partition that does not know it.",
+                        "make sure that nobody writes anything again and run once with filter_replays = false in its"
+                        " [[topics]]; then turn it on again",
+                    )
+            db.execute("DELETE FROM topics")
+            db.executemany("INSERT INTO topics VALUES (?, ?)", partitions.items())
+
     def commit(self, batch: CountedBatch) -> int:
         """Make one batch durable and return the store's new revision.
 
@@ -69,6 +97,8 @@ class SqliteSketchStore(SqliteSketchReader):
         with self._database.transaction() as db:
             for read in batch.reads:  # 1
                 _move_mark(db, read)
+            for place, moved in batch.upstream.items():
+                _move_upstream(db, place, moved)
             _advance_sources(db, batch)  # 2
             state = self.state()
             parameters, clock = state.parameters, state.clock
@@ -111,6 +141,27 @@ def _move_mark(db: sqlite3.Connection, read: PartitionRead) -> None:
             f"found {found[0] if found else 'no mark'}.",
             "run one analytics query on a store; this one starts again from the marks",
         )
+
+
+def _move_upstream(
+    db: sqlite3.Connection, place: Place, moved: Mapping[Upstream, Progress]
+) -> None:
+    for upstream, progress in moved.items():
+        changed = db.execute(
+            "INSERT INTO upstream VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+            " highest = excluded.highest, last = excluded.last, replayed = replayed + excluded.replayed,"
+            " order_violations = order_violations + excluded.order_violations WHERE highest = ?",
+            (
+                *place, *upstream, *progress.after, progress.replayed, progress.order_violations,
+                progress.before.highest,
+            ),
+        )  # fmt: skip
+        if changed.rowcount != 1:
+            raise MarkMoved(
+                f"Expected partition {place[1]} of {place[0]} to have seen {upstream} up to"
+                f" {progress.before.highest}, it has seen another offset.",
+                "run one analytics query on a store; this one starts again from the marks",
+            )
 
 
 def _advance_sources(db: sqlite3.Connection, batch: CountedBatch) -> None:

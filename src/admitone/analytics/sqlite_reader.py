@@ -67,7 +67,9 @@ class SqliteSketchReader:
             settings = dict(db.execute("SELECT name, value FROM settings"))
             sources = db.execute("SELECT stream_time, append_time FROM sources").fetchall()
             marks = db.execute(
-                "SELECT topic, topic_id, partition, offset FROM marks ORDER BY topic, partition"
+                "SELECT topic, topic_id, partition, offset, counted, coalesce(sum(replayed), 0),"
+                " coalesce(sum(order_violations), 0) FROM marks LEFT JOIN upstream USING (topic_id, partition)"
+                " GROUP BY topic_id, partition ORDER BY topic, partition"
             ).fetchall()
         recorded = settings.get("parameters")
         parameters = parameters_from_json(recorded) if recorded else self._configured

@@ -7,6 +7,8 @@ sources            stream time and newest append time of each source partition
 attributes         grouping attributes, and whether all their lists are chosen
 attribute_values   the values that have a list of their own
 settings           revision, parameters in force
+upstream           how far each source partition was seen in each partition of the admitted log
+topics             how many partitions those marks were made for
 """
 
 from __future__ import annotations
@@ -63,4 +65,18 @@ CREATE TABLE attribute_values (
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 INSERT INTO settings VALUES ('revision', '0'), ('updated_at', '0')""",
+    """
+CREATE TABLE upstream (
+    topic_id TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    producer_id INTEGER NOT NULL,
+    source_partition INTEGER NOT NULL,
+    highest INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    replayed INTEGER NOT NULL,
+    order_violations INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, partition, producer_id, source_partition)
+) WITHOUT ROWID;
+
+CREATE TABLE topics (topic_id TEXT PRIMARY KEY, partitions INTEGER NOT NULL) WITHOUT ROWID""",
 )

@@ -16,21 +16,27 @@ owner resolves by looking at the log. This file is about ownership; the steps ar
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from admitone.boundary.ahead import refuse_older_ledger
+from admitone.boundary.contract import Topics
 from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.reading import ReplayRules
 from admitone.boundary.reconcile import reconcile
 from admitone.boundary.recovery import resolve
+from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.envelope import EnvelopeRules
-from admitone.core.errors import IntegrityError, NotFound
+from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.replay import producer_id
 from admitone.faults import crash_point
 from admitone.ledger.port import Block, Ledger, Source
 from admitone.transport.port import Topic, Transport
 
 Clock = Callable[[], int]
+Writable = Mapping[str, str]
+"""The destination topics that are as agreed, each with the id it was accepted under."""
 
 
 def wall_clock() -> int:
@@ -44,10 +50,15 @@ class BoundaryOptions:
 
     pipeline: str
     rules: EnvelopeRules
+    contracts: tuple[Contract, ...]
     max_block: int
     claim_lease_ms: int
+    create_topics: bool = True
+    check_interval_ms: int = 10_000
     quarantine_limit: float = 1.0
     quarantine_window: int = 1_000
+    replays: ReplayRules | None = None
+    """None where the source topic's replays are not filtered."""
 
 
 class Boundary:
@@ -59,11 +70,36 @@ class Boundary:
         ledger: Ledger,
         transport: Transport,
         clock: Clock = wall_clock,
+        writable: Writable | None = None,
     ) -> None:
         self.options = options
         self.ledger = ledger
         self.transport = transport
         self.clock = clock
+        self._writable = writable
+        self._checked_at = clock()
+
+    @property
+    def topics(self) -> Topics:
+        """Return the destination topics under their contracts."""
+        return Topics(self.options.contracts, self.ledger, self.transport)
+
+    @property
+    def writable(self) -> Writable:
+        """Return the destination topics that are as agreed; they are looked at again after an interval."""
+        due = self.clock() - self._checked_at >= self.options.check_interval_ms
+        if self._writable is None or due:
+            return self.check_topics()
+        return self._writable
+
+    def check_topics(self) -> Writable:
+        """Look at the destination topics; create and accept those that are new."""
+        self._checked_at = self.clock()
+        checked = self.topics.settle(self._checked_at, create=self.options.create_topics)
+        self._writable = {
+            each.topic: each.live.topic_id for each in checked if each.live and each.as_agreed
+        }
+        return self._writable
 
     def source(self, topic: Topic, partition: int) -> Source:
         """Return the name of one partition of this incarnation of a topic."""
@@ -75,14 +111,37 @@ class Boundary:
 
     def start(self, topic: Topic) -> int:
         """Begin a new generation on a topic: fence the one before and resolve what it left."""
+        self._must_fit_marks(topic)
         for partition in range(topic.partitions):
             source = self.source(topic, partition)
             self.ledger.register_source(source, self.options.pipeline, topic.name, topic.topic_id)
+        refuse_older_ledger(
+            self.ledger, self.transport, [contract.topic for contract in self.options.contracts]
+        )
         generation = self.ledger.take_generation(self.options.pipeline)
+        self.check_topics()
         self.recover(generation)
         for _ in reconcile(self, pipeline=self.options.pipeline):
             pass
         return generation
+
+    def _must_fit_marks(self, topic: Topic) -> None:
+        """Stop where upstream marks were made for another number of partitions: replays would pass (RPL-2)."""
+        if self.options.replays is None:
+            return
+        registered = {
+            info.source
+            for info in self.ledger.sources()
+            if (info.topic_id, info.pipeline) == (topic.topic_id, self.options.pipeline)
+        }
+        marked = any(seen.source in registered for seen in self.ledger.upstreams())
+        if marked and len(registered) != topic.partitions:
+            raise ContractDrift(
+                f"Topic {topic.name!r} has {topic.partitions} partitions, the marks by which its replays are found were"
+                f" made for {len(registered)}: what is written again may now reach a partition that does not know it.",
+                "run once with filter_replays = false in [transport], which finds replays by their identities and"
+                " takes the new partitions in; then turn it on again",
+            )
 
     def recover(self, generation: int) -> None:
         """Resolve every block of this pipeline that is in flight, also of a topic that is gone."""

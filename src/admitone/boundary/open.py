@@ -1,30 +1,31 @@
-"""A boundary from the settings, with the topics it needs."""
+"""A boundary from the settings."""
 
 from __future__ import annotations
 
-from admitone.boundary.admission import Boundary, BoundaryOptions
-from admitone.boundary.rules import envelope_rules
+from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
+from admitone.boundary.rules import envelope_rules, replay_rules
 from admitone.ledger.open import open_ledger
 from admitone.settings import Settings
+from admitone.transport.contract import destination_contracts
 from admitone.transport.open import open_transport
-from admitone.transport.port import Topic, Transport
 
 
-def open_boundary(settings: Settings) -> Boundary:
-    """Open the boundary that these settings describe; nothing starts before it is asked to."""
+def open_boundary(settings: Settings, writable: Writable | None = None) -> Boundary:
+    """Open the boundary that these settings describe; nothing starts before it is asked to.
+
+    A worker is told which topics may be written to, so that it need not look itself.
+    """
     options = BoundaryOptions(
         pipeline=settings.pipeline.name,
         rules=envelope_rules(settings),
+        contracts=destination_contracts(settings),
         max_block=settings.pipeline.max_block,
         claim_lease_ms=settings.pipeline.claim_lease,
+        create_topics=settings.transport.create_topics,
+        check_interval_ms=settings.transport.check_interval,
         quarantine_limit=settings.pipeline.quarantine_limit,
         quarantine_window=settings.pipeline.quarantine_window,
+        replays=replay_rules(settings),
     )
-    return Boundary(options, open_ledger(settings), open_transport(settings))
-
-
-def create_topics(settings: Settings, transport: Transport) -> Topic:
-    """Create the configured topics that are missing; return the raw one."""
-    for entry in settings.topics:
-        transport.create_topic(entry.topic, entry.partitions)
-    return transport.create_topic(settings.transport.raw_topic, settings.transport.raw_partitions)
+    ledger, transport = open_ledger(settings), open_transport(settings)
+    return Boundary(options, ledger, transport, writable=writable)

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from admitone.boundary.publishing import Outgoing, admitted_ordinals, destinations_of, to_publish
+from admitone.boundary.circuit import too_much_quarantined
+from admitone.boundary.contract import drifted_since, refuse_recreated
+from admitone.boundary.publishing import (
+    Outgoing,
+    admitted_ordinals,
+    destinations_of,
+    to_publish,
+)
 from admitone.boundary.reading import ReadBlock, read_block
-from admitone.boundary.recovery import resolve
+from admitone.boundary.recovery import resolve, used
 from admitone.core.decisions import RULES_VERSION, BlockState
 from admitone.core.errors import (
-    CircuitOpen,
+    ContractDrift,
     Fenced,
     IntegrityError,
     MarkMoved,
+    NotWritten,
     RecordsRefused,
     ServiceUnreachable,
 )
+from admitone.core.replay_filter import Reached, Upstream
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
-from admitone.ledger.outcomes import Summary
-from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
+from admitone.ledger.port import Block, Blocked, Claim, Claimed, Destination, Mark, Outcome, Source
+from admitone.ledger.upstream import marks_of, progress_of
 from admitone.transport.port import Topic
 
 if TYPE_CHECKING:
@@ -81,6 +90,10 @@ class OwnedPartition:
         self._topic = topic
         self._origin_stream_time = origin_stream_time
         self._mark = self._ledger.mark(source)
+        # What is released was delivered once already; its key says where, and would be taken for a replay.
+        self._replays = None if topic is None else boundary.options.replays
+        self._upstream = self._upstream_marks()
+        self._allow(boundary.writable)
 
     @property
     def mark(self) -> Mark:
@@ -98,7 +111,14 @@ class OwnedPartition:
         times = (self._mark.stream_time, self._origin_stream_time)
         known = [moment for moment in times if moment is not None]
         after = replace(self._mark, stream_time=max(known, default=None))
-        return read_block(records, after, self._options.rules)
+        return read_block(
+            records,
+            after,
+            self._rules,
+            self._source.partition,
+            self._replays,
+            self._upstream,
+        )
 
     def _admit_piece(self, records: pa.Table) -> Iterator[Admitted]:
         # 1. Read
@@ -119,7 +139,13 @@ class OwnedPartition:
         crash_point("boundary.read")
         waited = 0.0
         while rest.facts.num_rows:
-            block, claimed = self._claim(rest)
+            destinations = destinations_of(self._transport, [r.topic for r in self._rules.routes])
+            drifted = drifted_since(self._writable, destinations, self._rules.routes, rest.facts)
+            if drifted:
+                self._allow({t: i for t, i in self._writable.items() if t not in drifted})
+                rest = self.read(rest.records)
+                continue
+            block, claimed = self._claim(rest, destinations)
             if isinstance(claimed, Blocked):
                 waited = self._wait(claimed, waited)
                 continue
@@ -128,7 +154,16 @@ class OwnedPartition:
             yield self._publish_and_settle(block, claimed)
             rest = rest.tail(block.facts.num_rows)
 
-    def _claim(self, block: ReadBlock) -> tuple[ReadBlock, Claimed | Blocked]:
+    def _allow(self, writable: Mapping[str, str]) -> None:
+        """Admit to these topics only, under these ids."""
+        self._writable = writable
+        routes = self._options.rules.routes
+        drifted = frozenset(n for n, route in enumerate(routes) if route.topic not in writable)
+        self._rules = replace(self._options.rules, drifted=drifted)
+
+    def _claim(
+        self, block: ReadBlock, destinations: tuple[Destination, ...]
+    ) -> tuple[ReadBlock, Claimed | Blocked]:
         # 2. Claim: where a delivery cannot be decided yet, the block ends before it.
         while True:
             crash_point("boundary.claiming")
@@ -139,12 +174,11 @@ class OwnedPartition:
                     after=self._mark,
                     facts=block.facts,
                     journal=pack(block.records),
-                    destinations=destinations_of(
-                        self._transport, [route.topic for route in self._options.rules.routes]
-                    ),
-                    retention_ms=self._options.rules.retention_ms,
+                    destinations=destinations,
+                    retention_ms=self._rules.retention_ms,
                     rules=RULES_VERSION,
                     claimed_at=self._boundary.clock(),
+                    upstream=self._upstream if self._replays else None,
                 )
             )
             if isinstance(claimed, Claimed) or claimed.ordinal == 0:
@@ -154,32 +188,28 @@ class OwnedPartition:
 
     def _check_circuit(self, claimed: Claimed) -> None:
         """Give a block back undecided when it would send too much to quarantine."""
-        options, block = self._options, claimed.block
-        here = Summary.of(claimed.verdicts).quarantined
-        if self._topic is None or here <= options.quarantine_limit * block.deliveries:
+        if self._topic is None:
             return
-        total, bad = block.deliveries, here
-        if total < options.quarantine_window:
-            before, bad_before = self._ledger.recent(
-                self._source, options.quarantine_window - total
-            )
-            total, bad = total + before, bad + bad_before
-        if total < options.quarantine_window or bad <= options.quarantine_limit * total:
-            return
-        outcome = Outcome(BlockState.ABORTED, None, None, self._boundary.clock())
-        self._ledger.conclude(block, self._epoch, outcome)
-        raise CircuitOpen(
-            f"{bad:,} of the last {total:,} deliveries of {self._topic.name!r} partition"
-            f" {self._source.partition} would be quarantined, more than {options.quarantine_limit:.0%}:"
-            f" stopped before offset {block.first_offset}, nothing from there on is decided.",
-            "mend what produces or describes them and run again; or accept them with"
-            " [pipeline] quarantine_limit = 1",
+        options = self._options
+        refusal = too_much_quarantined(
+            claimed,
+            lambda deliveries: self._ledger.recent(self._source, deliveries),
+            self._topic.name,
+            options.quarantine_limit,
+            options.quarantine_window,
         )
+        if refusal is not None:
+            self._give_back(claimed.block)
+            raise refusal
 
     def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
         try:
             published = self._publish(block, claimed)
         except Fenced:
+            raise
+        except NotWritten:
+            # Certain, also where looking could not tell: a topic may have gone since the claim.
+            self._give_back(claimed.block)
             raise
         except Exception as error:
             state = self._find_out(claimed.block, error)
@@ -188,6 +218,11 @@ class OwnedPartition:
         crash_point("boundary.published")
         # 4. Settle
         self._check_source_topic()
+        try:
+            refuse_recreated(self._transport, _places(block, claimed))
+        except ContractDrift as drift:
+            self._find_out(claimed.block, drift)
+            return Admitted(claimed.block.block_id, claimed.block.deliveries, 0)
         crash_point("boundary.settling")
         self._ledger.conclude(
             claimed.block,
@@ -205,6 +240,8 @@ class OwnedPartition:
             offset=claimed.block.last_offset,
             stream_time=block.facts["stream_time"][-1].as_py(),
         )
+        for upstream, progress in progress_of(block.facts, self._upstream).items():
+            self._upstream[upstream] = progress.after
         crash_point("boundary.settled")
         return Admitted(
             claimed.block.block_id, claimed.block.deliveries, len(published.bus_offsets)
@@ -220,7 +257,7 @@ class OwnedPartition:
             if not len(ordinals):
                 return _Published(bus_offsets, None, row.refused)
             leaving = Outgoing.of(self._source, block, ordinals, released=self._topic is None)
-            parts = leaving.by_topic(topics, self._boundary.clock())
+            parts = leaving.by_topic(topics, self._options.rules.routes, self._boundary.clock())
             crash_point("boundary.publishing")
             try:
                 appended = self._transport.append(
@@ -239,6 +276,11 @@ class OwnedPartition:
             for topic, (lines, _) in parts.items():
                 bus_offsets[lines] = appended.offsets[topic].to_numpy()
             return _Published(bus_offsets, appended.published_at, row.refused)
+
+    def _give_back(self, block: Block) -> None:
+        """Give a claimed block of which nothing was written back undecided."""
+        outcome = Outcome(BlockState.ABORTED, None, None, self._boundary.clock())
+        self._ledger.conclude(block, self._epoch, outcome)
 
     def _find_out(self, block: Block, error: Exception) -> BlockState:
         """Look, behind a new fence, what became of an append that failed; what the log cannot tell is ambiguous.
@@ -266,7 +308,11 @@ class OwnedPartition:
         if state is BlockState.ABORTED:
             raise error
         self._mark = self._ledger.mark(self._source)
+        self._upstream = self._upstream_marks()
         return state
+
+    def _upstream_marks(self) -> dict[Upstream, Reached]:
+        return marks_of(self._ledger.upstreams(self._source)) if self._replays else {}
 
     def _check_source_topic(self) -> None:
         if self._topic is None:
@@ -288,3 +334,10 @@ class OwnedPartition:
         pause = min(0.01 + waited, _LONGEST_WAIT_S)
         time.sleep(pause)
         return pause
+
+
+def _places(block: ReadBlock, claimed: Claimed) -> tuple[Destination, ...]:
+    """Return where the records of a claimed block go."""
+    return used(
+        claimed.block.destinations, block.facts, to_publish(claimed.block, claimed.verdicts)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from admitone.boundary.reading import ReadBlock
 from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
-from admitone.core.replay import KEY_BYTES
+from admitone.core.errors import NotFound
+from admitone.core.metadata import POSITION_HEADER, encode, positions_of
+from admitone.core.routing import Route
 from admitone.ledger.port import Block, Destination, Source
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
 
@@ -21,7 +23,6 @@ HEADER_NAMES: Final = (
     "event-time", "stream-time",
 )  # fmt: skip
 ORIGIN_HEADER: Final = "origin"
-_KEY_LAYOUT: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
 
 
 def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
@@ -64,29 +65,36 @@ class Outgoing:
         )
 
     def by_topic(
-        self, topics: tuple[str, ...], admitted_at: int
+        self, topics: tuple[str, ...], routes: Iterable[Route], admitted_at: int
     ) -> dict[str, tuple[np.ndarray, pa.Table]]:
         """Return, for each topic, which lines go there and their records, in the order given."""
+        business_keyed = {route.topic for route in routes if route.business_keyed}
         route = self.facts["route"].fill_null(-1).to_numpy()
         found = {}
         for number in np.unique(route).tolist():
             lines = np.flatnonzero(route == number)
-            found[topics[number]] = (lines, self._records(lines, admitted_at))
+            topic = topics[number]
+            found[topic] = (lines, self._records(lines, admitted_at, topic in business_keyed))
         return found
 
-    def _records(self, lines: np.ndarray, admitted_at: int) -> pa.Table:
+    def _records(self, lines: np.ndarray, admitted_at: int, business_keyed: bool) -> pa.Table:
         rows = pa.array(lines)
         facts = self.facts.take(rows)
         business_keys = pa.array([self.business_keys[line] for line in lines.tolist()], pa.string())
-        origins = None
+        positions = keys_of(self.source, self.numbers[lines])
+        extra = {}
         if self.origins is not None:
-            origins = pa.array([self.origins[line] for line in lines.tolist()], pa.binary())
+            extra[ORIGIN_HEADER] = pa.array(
+                [self.origins[line] for line in lines.tolist()], pa.binary()
+            )
+        if business_keyed:
+            extra[POSITION_HEADER] = positions
         return pa.table(
             [
                 facts["partition"],
-                keys_of(self.source, self.numbers[lines]),
+                business_keys.cast(pa.binary()) if business_keyed else positions,
                 self.values.take(rows),
-                _headers(facts, business_keys, admitted_at, origins),
+                _headers(facts, business_keys, admitted_at, extra),
             ],
             schema=OUTGOING_SCHEMA,
         )
@@ -102,20 +110,11 @@ def origins_of(headers: pa.ChunkedArray) -> list[bytes]:
 
 def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
     """Return the 20-byte stream metadata of each source offset."""
-    keys = np.empty(len(offsets), dtype=_KEY_LAYOUT)
-    keys["producer"], keys["partition"], keys["offset"] = (
-        source.producer_id,
-        source.partition,
-        offsets,
-    )
-    fixed = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(KEY_BYTES), len(offsets), [None, pa.py_buffer(keys.tobytes())]
-    )
-    return fixed.cast(pa.binary())
+    return encode(source.producer_id, source.partition, offsets)
 
 
 def _headers(
-    facts: pa.Table, business_keys: pa.Array, admitted_at: int, origins: pa.Array | None
+    facts: pa.Table, business_keys: pa.Array, admitted_at: int, extra: Mapping[str, pa.Array]
 ) -> pa.Array:
     """Return every record's headers, column by column and then interleaved."""
     size = facts.num_rows
@@ -130,9 +129,9 @@ def _headers(
         pa.repeat(pa.scalar(b"%d" % admitted_at), size),
         facts["event_time"].cast(pa.string()),
         facts["stream_time"].cast(pa.string()),
-        *([] if origins is None else [origins]),
+        *extra.values(),
     ]
-    header_names = HEADER_NAMES if origins is None else (*HEADER_NAMES, ORIGIN_HEADER)
+    header_names = (*HEADER_NAMES, *extra)
     width = len(header_names)
     stacked = pa.concat_arrays([_one_binary_array(column) for column in columns])
     by_row = np.arange(size * width).reshape(width, size).T.ravel()
@@ -150,12 +149,21 @@ def _one_binary_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def destinations_of(transport: Transport, topics: Sequence[str]) -> tuple[Destination, ...]:
-    """Return topics as they are now: which incarnation, and how far they go."""
-    found = [transport.topic(name) for name in topics]
-    return tuple(
-        Destination(topic.name, topic.topic_id, transport.offset_kind, tuple(transport.ends(topic)))
-        for topic in found
-    )
+    """Return topics as they are now: which incarnation, and how far they go.
+
+    One that is missing has neither: it is nobody's destination until it is there again.
+    """
+    return tuple(_destination(transport, name) for name in topics)
+
+
+def _destination(transport: Transport, name: str) -> Destination:
+    try:
+        topic = transport.topic(name)
+        return Destination(
+            name, topic.topic_id, transport.offset_kind, tuple(transport.ends(topic))
+        )
+    except NotFound:
+        return Destination(name, "", transport.offset_kind, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +203,17 @@ def look(
             if starts[partition] > noted:
                 return None
             for batch in transport.read(topic, partition, noted, ends[partition]):
-                keys = batch.column("key")
-                hits = pc.and_kleene(pc.greater_equal(keys, low), pc.less_equal(keys, high))
+                positions = positions_of(batch.column("key"), batch.column("headers"))
+                hits = pc.and_kleene(
+                    pc.greater_equal(positions, low), pc.less_equal(positions, high)
+                )
                 matched = batch.filter(hits)
-                for key, offset, moment in zip(
-                    matched.column("key").to_pylist(),
+                for position, offset, moment in zip(
+                    positions.filter(hits).to_pylist(),
                     matched.column("offset").to_pylist(),
                     matched.column("timestamp").cast(pa.int64()).to_pylist(),
                     strict=True,
                 ):
-                    offsets[int.from_bytes(key[12:], "big")] = offset
+                    offsets[int.from_bytes(position[12:], "big")] = offset
                     published_at = moment // 1_000
     return Found(offsets, published_at)

@@ -2,25 +2,62 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.decisions import CODE_OF_REASON
-from admitone.core.envelope import EnvelopeRules, Refusal, read_envelope
-from admitone.core.routing import partition_of
-from admitone.ledger.columns import FACTS_SCHEMA
+from admitone.collector import garbage_collection_paused
+from admitone.core.decisions import CODE_OF_REASON, Reason
+from admitone.core.envelope import EnvelopeRules, Refusal, read_envelope, run_outside
+from admitone.core.metadata import positions_of
+from admitone.core.replay_filter import Kind, Reached, Upstream, filter_replays
+from admitone.core.routing import partition_for
+from admitone.ledger.columns import FACTS_SCHEMA, UPSTREAM_TYPE
 from admitone.ledger.port import Mark
 
 _MEANINGFUL_HEADERS = pa.array(["runId", "eventClass"])
 _NO_HEADERS: dict[str, bytes] = {}
+_NOTHING_READ = (None,) * 5
 JOURNAL_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+_FOREIGN_KEY = CODE_OF_REASON[Reason.FOREIGN_KEY]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRules:
+    """Whose stream metadata is filtered by, and what becomes of deliveries that have none (RPL-2, RPL-3)."""
+
+    producers: frozenset[int]
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Undecoded:
+    """What is known about deliveries before any of them is decoded."""
+
+    codes: dict[int, int]
+    """The reason by row, 0 for a replay; the rest is decoded."""
+    upstream: pa.Array
+    """The stream metadata of announced producers."""
+
+    @classmethod
+    def of(
+        cls, records: pa.Table, rules: ReplayRules | None, marks: Mapping[Upstream, Reached]
+    ) -> Undecoded:
+        """Judge deliveries by their stream metadata; without rules there is nothing to judge by."""
+        if rules is None:
+            return cls({}, pa.nulls(records.num_rows, UPSTREAM_TYPE))
+        positions = positions_of(records["key"], records["headers"])
+        kinds = filter_replays(positions, rules.producers, marks).kinds
+        codes = dict.fromkeys(np.flatnonzero(kinds == Kind.REPLAYED).tolist(), 0)
+        keyed = (kinds == Kind.NEW) | (kinds == Kind.REPLAYED)
+        if rules.strict:
+            codes |= dict.fromkeys(np.flatnonzero(~keyed).tolist(), _FOREIGN_KEY)
+        return cls(codes, pc.if_else(pa.array(keyed), positions, None).cast(UPSTREAM_TYPE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +81,44 @@ class ReadBlock:
         )
 
 
-def read_block(records: pa.Table, after: Mark, rules: EnvelopeRules) -> ReadBlock:
-    """Decode, validate and route every delivery, in offset order."""
-    with _no_garbage_collection():
-        return _read_block(records, after, rules)
+def read_block(
+    records: pa.Table,
+    after: Mark,
+    rules: EnvelopeRules,
+    partition: int = 0,
+    replays: ReplayRules | None = None,
+    upstream: Mapping[Upstream, Reached] = MappingProxyType({}),
+) -> ReadBlock:
+    """Decode, validate and route every delivery of a source partition, in offset order.
+
+    Where replays are filtered, what lies at or below its upstream mark is not even decoded.
+    """
+    undecoded = Undecoded.of(records, replays, upstream)
+    with garbage_collection_paused():
+        return _read_block(records, after, rules, partition, undecoded)
 
 
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Spare the collector from walking through a block's objects again and again; none of them is garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _read_block(records: pa.Table, after: Mark, rules: EnvelopeRules) -> ReadBlock:
+def _read_block(
+    records: pa.Table,
+    after: Mark,
+    rules: EnvelopeRules,
+    source_partition: int,
+    undecoded: Undecoded,
+) -> ReadBlock:
     stream_time, forgotten = after.stream_time, after.forgotten_before
     append_times = _milliseconds(records["timestamp"])
     headers = _meaningful_headers(records["headers"])
     rows: list[tuple[Any, ...]] = []
     partition_cache: dict[tuple[int, str], int] = {}
+    codes = undecoded.codes
     for row, raw in enumerate(records["value"].to_pylist()):
-        found = read_envelope(
-            raw, headers.get(row, _NO_HEADERS), append_times[row], stream_time, rules, forgotten
-        )
+        named = headers.get(row, _NO_HEADERS)
+        if row in codes:
+            rows.append(
+                (run_outside(named, rules), *_NOTHING_READ, stream_time, codes[row], None, None, "")
+            )
+            continue
+        found = read_envelope(raw, named, append_times[row], stream_time, rules, forgotten)
         if isinstance(found, Refusal):
             reason, run_id, event_class, event_id = found
             code = CODE_OF_REASON[reason]
@@ -84,7 +131,7 @@ def _read_block(records: pa.Table, after: Mark, rules: EnvelopeRules) -> ReadBlo
             stream_time = event_time
         partition = partition_cache.get((route, key))
         if partition is None:
-            partition = partition_of(key, rules.routes[route].partitions)
+            partition = partition_for(rules.routes[route], key, source_partition)
             partition_cache[route, key] = partition
         rows.append(
             (run_id, event_class, event_id, event_time, identity, payload_hash, stream_time, 0, route,
@@ -96,7 +143,7 @@ def _read_block(records: pa.Table, after: Mark, rules: EnvelopeRules) -> ReadBlo
     ) = zip(*rows, strict=True)  # fmt: skip
     columns = [
         records["offset"], append_times, runs, classes, event_ids, identities, hashes, event_times,
-        stream_times, reasons, routes, partitions,
+        stream_times, reasons, routes, partitions, undecoded.upstream,
     ]  # fmt: skip
     facts = pa.table(
         [_column(values, field.type) for values, field in zip(columns, FACTS_SCHEMA, strict=True)],
@@ -108,7 +155,8 @@ def _read_block(records: pa.Table, after: Mark, rules: EnvelopeRules) -> ReadBlo
 def _column(values: object, wanted: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(wanted):
         return pa.array(values, pa.string()).dictionary_encode()
-    return values if isinstance(values, pa.ChunkedArray) else pa.array(values, wanted)
+    known = isinstance(values, pa.ChunkedArray | pa.Array)
+    return values if known else pa.array(values, wanted)
 
 
 def _milliseconds(timestamps: pa.ChunkedArray) -> list[int]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import orjson
 
+from admitone.boundary.contract import refuse_drifted, refuse_recreated
 from admitone.boundary.publishing import Outgoing, destinations_of, keys_of, to_publish
 from admitone.boundary.recovery import search, used
 from admitone.core.decisions import Action, BlockState
@@ -133,20 +134,25 @@ class _Search:
         """Publish the kept envelopes under numbers of their own."""
         boundary, block = self._boundary, self._block
         names = [place.topic for place in block.destinations]
+        places = used(destinations_of(boundary.transport, names), self._facts, self._ordinals)
+        refuse_drifted(boundary.options.contracts, boundary.writable, places)
         plan = boundary.ledger.plan_late(
             block,
             epoch,
             producer_id(
                 self._info.pipeline, "late", boundary.transport.cluster, self._info.topic_id
             ),
-            used(destinations_of(boundary.transport, names), self._facts, self._ordinals),
+            places,
         )
         crash_point("reconcile.planned")
-        parts = self._outgoing(plan).by_topic(tuple(names), boundary.clock())
+        parts = self._outgoing(plan).by_topic(
+            tuple(names), boundary.options.rules.routes, boundary.clock()
+        )
         appended = boundary.transport.append(
             producer, producer_epoch, {topic: table for topic, (_, table) in parts.items()}
         )
         crash_point("reconcile.published")
+        refuse_recreated(boundary.transport, places)
         bus_offsets = np.empty(len(self._ordinals), dtype=np.int64)
         for topic, (lines, _) in parts.items():
             bus_offsets[lines] = appended.offsets[topic].to_numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from admitone.boundary.reading import ReplayRules
 from admitone.core.envelope import EnvelopeRules
 from admitone.core.errors import ConfigurationError
 from admitone.core.routing import Route
@@ -14,7 +15,13 @@ _ROOTS = ("metadata", "payload")
 def envelope_rules(settings: Settings) -> EnvelopeRules:
     """Return what an envelope must look like under these settings."""
     routes = tuple(
-        Route(entry.topic, entry.partitions, tuple(_path(field) for field in entry.key_fields))
+        Route(
+            entry.topic,
+            entry.partitions,
+            tuple(_path(field) for field in entry.key_fields),
+            by_source=entry.partitioner == "source",
+            business_keyed=entry.record_key == "business_key",
+        )
         for entry in settings.topics
     )
     return EnvelopeRules(
@@ -30,6 +37,14 @@ def envelope_rules(settings: Settings) -> EnvelopeRules:
         },
         schemas=embedded_schemas(),
     )
+
+
+def replay_rules(settings: Settings) -> ReplayRules | None:
+    """Return how replays in the source topic are found; None where they are not looked for."""
+    transport = settings.transport
+    if not transport.filter_replays:
+        return None
+    return ReplayRules(frozenset(transport.producers), transport.strict_keys)
 
 
 def _path(field: str) -> tuple[str, ...]:

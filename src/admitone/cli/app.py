@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from admitone.cli import answers, closure, demo, generate, ledger, pipeline, quarantine, reconcile
+from admitone.cli import (
+    answers,
+    closure,
+    demo,
+    generate,
+    ledger,
+    pipeline,
+    quarantine,
+    reconcile,
+    size,
+    topics,
+)
 from admitone.cli.output import Home, remember_home
 
 app = typer.Typer(
@@ -51,6 +62,8 @@ app.add_typer(quarantine.app, name="quarantine")
 app.command("reconcile")(reconcile.reconcile)
 app.command("close")(closure.close)
 app.command("verify")(closure.verify)
+app.add_typer(topics.app, name="topics")
 app.command("top")(answers.top)
 app.command("item")(answers.item)
 app.command("windows")(answers.windows)
+app.command("size")(size.size)

@@ -54,19 +54,22 @@ def print_books(document: dict[str, Any]) -> None:
     if not document["runs"]:
         err().print("nothing is decided yet; next: admitone run --until-idle")
         return
-    shown = table("run", "source", *(f"#{name}" for name in _COUNTERS), "balanced")
+    counters: tuple[str, ...] = _COUNTERS
+    if any(entry["order_violations"] for entry in document["runs"]):
+        counters = (*_COUNTERS, "order_violations")
+    shown = table("run", "source", *(f"#{name}" for name in counters), "balanced")
     for entry in document["runs"]:
         for partition in entry["partitions"]:
             shown.add_row(
                 escape(entry["run_id"]),
                 escape(f"{partition['topic']}/{partition['partition']}"),
-                *(number(partition[name]) for name in _COUNTERS),
+                *(number(partition[name]) for name in counters),
                 "yes" if partition["balanced"] else "[bold red]NO[/]",
             )
         shown.add_row(
             f"[bold]{escape(entry['run_id'])}[/]",
             "[bold]all[/]",
-            *(f"[bold]{number(entry[name])}[/]" for name in _COUNTERS),
+            *(f"[bold]{number(entry[name])}[/]" for name in counters),
             "[bold green]yes[/]" if entry["balanced"] else "[bold red]NO[/]",
             end_section=True,
         )

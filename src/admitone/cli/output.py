@@ -27,6 +27,9 @@ Home = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 JsonLines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON document per line.")]
 Run = Annotated[str | None, typer.Option("--run", help="Only this run.", show_default=False)]
+Author = Annotated[
+    str | None, typer.Option(help="Who does it (default: the user's name).", show_default=False)
+]
 
 _home_before_verb: list[Path] = []
 
@@ -50,6 +53,13 @@ def settings_at(home: Path | None, **overrides: dict[str, Any]) -> Settings:
     if not chosen.is_dir():
         raise ConfigurationError(f"There is no folder {chosen}.", f"mkdir {chosen}")
     return load_settings(chosen, **overrides)
+
+
+def author_of(author: str | None) -> str:
+    """Return who does something: the one that was named, or the user."""
+    import getpass
+
+    return author or getpass.getuser()
 
 
 def print_json(document: Any) -> None:

@@ -27,6 +27,7 @@ class Profile(StrEnum):
     """A set of stores to begin with."""
 
     EMBEDDED = "embedded"
+    PRODUCTION = "production"
 
 
 class Queries(StrEnum):
@@ -45,7 +46,7 @@ def init(
 ) -> None:
     """Write a commented admitone.toml."""
     from admitone.core.errors import ConfigurationError
-    from admitone.ops.template import TEMPLATE
+    from admitone.ops.template import PRODUCTION, TEMPLATE
     from admitone.settings import FILE_NAME
 
     folder = home_folder(home)
@@ -53,8 +54,12 @@ def init(
     file = folder / FILE_NAME
     if file.exists():
         raise ConfigurationError(f"{file} is there already.", "edit it, or choose another --home")
-    file.write_text(TEMPLATE, encoding="utf-8")
-    err().print(f"wrote {file}; next: admitone generate --events 1000 | admitone ingest -")
+    text, following = {
+        Profile.EMBEDDED: (TEMPLATE, "admitone generate --events 1000 | admitone ingest -"),
+        Profile.PRODUCTION: (PRODUCTION, "edit it, set the passwords, admitone topics create"),
+    }[profile]
+    file.write_text(text, encoding="utf-8")
+    err().print(f"wrote {file}; next: {following}", markup=False)
 
 
 def ingest(
@@ -67,7 +72,7 @@ def ingest(
     as_json: Json = False,
 ) -> None:
     """Append deliveries to the raw log; prints how many and where."""
-    from admitone.boundary.open import create_topics
+    from admitone.transport.contract import raw_topic
     from admitone.transport.ingest import ingest_lines
     from admitone.transport.open import open_transport
 
@@ -75,7 +80,7 @@ def ingest(
         raise typer.BadParameter("expected printable text", param_hint="--run")
     settings = settings_at(home)
     transport = open_transport(settings)
-    topic = create_topics(settings, transport)
+    topic = raw_topic(settings, transport)
     with err().status("ingesting") as progress:
         for total in ingest_lines(transport, topic, _lines(files), run):
             progress.update(f"ingesting {number(total.deliveries)} deliveries")
@@ -162,7 +167,8 @@ def run(
 
 
 def status(home: Home = None, as_json: Json = False) -> None:
-    """Show what is running and how far behind it is."""
+    """Show what is running, how far behind it is, and which topics are not as agreed."""
+    from admitone.cli.topics import checked_document
     from admitone.ledger.open import open_ledger
     from admitone.ops.lag import LagMeter
     from admitone.ops.runner import running
@@ -181,6 +187,11 @@ def status(home: Home = None, as_json: Json = False) -> None:
                 "ambiguous": lag.ambiguous,
                 "pending_evidence": lag.pending_evidence,
                 "re_read": lag.re_read,
+                "replays": {
+                    "boundary": lag.raw_replays._asdict(),
+                    "analytics": lag.admitted_replays._asdict(),
+                },
+                "drift": [checked_document(checked) for checked in lag.drift],
                 "runs": [{"run_id": run_id, "state": state} for run_id, state in runs.items()],
                 "partitions": [
                     {
@@ -204,6 +215,19 @@ def status(home: Home = None, as_json: Json = False) -> None:
         f" {number(lag.in_flight)} in flight, {number(lag.ambiguous)} ambiguous,"
         f" {number(lag.pending_evidence)} blocks without evidence"
     )
+    if any((*lag.raw_replays, *lag.admitted_replays)):
+        console.print(
+            f"replays: {number(lag.raw_replays.replayed)} among deliveries,"
+            f" {number(lag.admitted_replays.replayed)} among admitted records,"
+            f" {number(lag.raw_replays.order_violations + lag.admitted_replays.order_violations)} times"
+            " a producer went back"
+        )
+    for checked in lag.drift:
+        console.print(
+            f"drift:   {checked.what_differs}. Try: {checked.what_to_do}",
+            markup=False,
+            soft_wrap=True,
+        )
     if runs:
         console.print(
             "runs:    " + ", ".join(f"{run_id} ({state})" for run_id, state in runs.items()),

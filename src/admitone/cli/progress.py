@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from admitone.cli.output import err, number
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from admitone.ops.lag import Lag
     from admitone.ops.runner import Plan
 
@@ -20,8 +22,9 @@ _LOG_EVERY_S = 10.0
 def pipeline_progress(plan: Plan) -> Iterator[Callable[[Lag], None]]:
     """Yield a function that shows how far the pipeline has come."""
     console = err()
+    announce = _drift_announced(console)
     if not console.is_terminal:
-        yield _log_lines()
+        yield _log_lines(announce)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -38,24 +41,44 @@ def pipeline_progress(plan: Plan) -> Iterator[Callable[[Lag], None]]:
         analytics = progress.add_task("counted", total=None, rate="", visible=plan.analytics)
 
         def report(lag: Lag) -> None:
-            for task, partitions in ((boundary, lag.raw), (analytics, lag.admitted)):
-                done = sum(partition.done for partition in partitions)
+            announce(lag)
+            for task, done, waiting in (
+                (boundary, lag.decided, lag.undecided),
+                (analytics, lag.counted, lag.uncounted),
+            ):
                 speed = progress.tasks[task].speed
                 progress.update(
                     task,
                     completed=done,
-                    total=sum(partition.end for partition in partitions),
+                    total=done + waiting,
                     rate=f"{speed:,.0f}/s" if speed else "",
                 )
 
         yield report
 
 
-def _log_lines() -> Callable[[Lag], None]:
+def _drift_announced(console: Console) -> Callable[[Lag], None]:
+    """Return a function that says once what drifts, and that nothing does any more."""
+    said: list[str] = []
+
+    def announce(lag: Lag) -> None:
+        found = [f"{each.what_differs}. Try: {each.what_to_do}" for each in lag.drift]
+        for sentence in found:
+            if sentence not in said:
+                console.print(f"drift: {sentence}", markup=False, soft_wrap=True)
+        if said and not found:
+            console.print("drift: all topics are as agreed again")
+        said[:] = found
+
+    return announce
+
+
+def _log_lines(announce: Callable[[Lag], None]) -> Callable[[Lag], None]:
     last = time.monotonic()
 
     def report(lag: Lag) -> None:
         nonlocal last
+        announce(lag)
         if time.monotonic() - last >= _LOG_EVERY_S:
             last = time.monotonic()
             err().print(

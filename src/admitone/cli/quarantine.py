@@ -9,10 +9,12 @@ import typer
 
 from admitone.cli.ledger import decided, print_decisions
 from admitone.cli.output import (
+    Author,
     Home,
     Json,
     JsonLines,
     Run,
+    author_of,
     err,
     number,
     out,
@@ -117,9 +119,6 @@ Ids = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="The ids that list shows.")
 ]
 Why = Annotated[str, typer.Option("--reason", help="Why; kept with the decision.")]
-Author = Annotated[
-    str | None, typer.Option(help="Who does it (default: the user's name).", show_default=False)
-]
 Code = Annotated[
     Reason | None,
     typer.Option("--code", help="All with this reason code.", show_default=False),
@@ -161,7 +160,7 @@ def release(
     chosen = _chosen(settings, ids, run, code, event)
     fetch = open_deliveries(settings, boundary.ledger)
     with err().status("releasing"):
-        report = release_them(boundary, fetch, chosen, Signature(_author(author), why), choice)
+        report = release_them(boundary, fetch, chosen, Signature(author_of(author), why), choice)
     document = {
         "released": {str(verdict): count for verdict, count in sorted(report.released.items())},
         "kept_first": report.kept_first,
@@ -206,7 +205,7 @@ def discard(
 
     settings = settings_at(home)
     boundary = open_boundary(settings)
-    who = _author(author)
+    who = author_of(author)
     if block is not None:
         retracted = retract(boundary, block, who, why)
         document: dict[str, Any] = {"retracted": block, "deliveries": retracted.deliveries}
@@ -248,12 +247,6 @@ def _chosen(
             raise _unknown(text)
         chosen.setdefault(block_id, []).append(ordinal)
     return chosen
-
-
-def _author(author: str | None) -> str:
-    import getpass
-
-    return author or getpass.getuser()
 
 
 def _done(row: dict[str, Any]) -> bool:

@@ -8,8 +8,9 @@ never share a spelling, and a hash over it changes whenever a value does.
 Both directions have a fast path for what nearly all events look like, and a careful one for the rest:
 
 - Parsing: orjson, when the text proves that nothing was lost: a string takes two quotation marks, so if the text has
-  exactly twice as many as the value has strings, no key was given twice. Texts with fractions,
-  large numbers or escaped quotation marks are parsed again by jiter, which keeps a number's spelling.
+  exactly twice as many as the value has strings, no key was given twice. (Escaped ones do not count; where backslashes
+  are escaped too, they cannot be told by counting.) Texts with fractions or large numbers are parsed again by
+  jiter, which keeps a number's spelling.
 - Writing: orjson, where its spelling is RFC 8785's: everything but exotic numbers and keys outside ASCII.
 """
 
@@ -28,7 +29,6 @@ from admitone.core.decisions import Reason
 
 MAX_DEPTH: Final = 64
 _EXACT_INTEGERS: Final = (1 << 53) - 1
-_PLAIN_TYPES: Final = frozenset({str, int, bool, type(None)})
 _CAREFUL: Final = -1
 # A string that never ends is passed over whole: looked at again from each of its quotation marks, it takes hours.
 _STRUCTURE = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
@@ -50,14 +50,23 @@ class _Number(str):
 
 def parse_strict(raw: bytes) -> Any:
     """Return the value of a JSON text, or raise `Refused`."""
+    return parse(raw)[0]
+
+
+def parse(raw: bytes) -> tuple[Any, bool]:
+    """Return the value of a JSON text, and whether it is plain: certainly spelled by orjson as RFC 8785 does."""
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return _parse_carefully(raw)
-    tokens = _count_strings(value, 0)
-    if tokens * 2 != raw.count(b'"'):
-        return _parse_carefully(raw)
-    return value
+        return _parse_carefully(raw), False
+    marks = raw.count(b'"')
+    escapes = b"\\" in raw
+    if escapes and b"\\\\" not in raw:
+        marks -= raw.count(b'\\"')
+    if _count_strings(value, 0) * 2 != marks:
+        return _parse_carefully(raw), False
+    # No fractions, as they were counted as needing care; and no key outside ASCII.
+    return value, not escapes and raw.isascii()
 
 
 def _count_strings(value: Any, depth: int) -> int:
@@ -101,14 +110,9 @@ def _parse_carefully(raw: bytes) -> Any:
     return _settle(value, 0)
 
 
-def canonical_json(value: Any) -> bytes:
-    """Return the RFC 8785 spelling of a value that `parse_strict` returned."""
-    if type(value) is dict and "".join(value).isascii():
-        # Most payloads are flat; this is the same question as below, asked in two calls.
-        plain = _PLAIN_TYPES.issuperset(map(type, value.values())) or _is_plain(value)
-    else:
-        plain = _is_plain(value)
-    if plain:
+def canonical_json(value: Any, plain: bool = False) -> bytes:
+    """Return the RFC 8785 spelling of a value that was parsed here; whether it is plain need not be found out twice."""
+    if plain or _is_plain(value):
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     spelled: bytes = rfc8785.dumps(value)
     return spelled

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from admitone.core.canonical import Refused, canonical_json, parse_strict
+from admitone.core.canonical import Refused, canonical_json, parse
 from admitone.core.decisions import Reason
 from admitone.core.identity import identity_of
 from admitone.core.routing import Route
@@ -65,6 +65,8 @@ class EnvelopeRules:
     routes: tuple[Route, ...]
     route_of_type: Mapping[str, int]
     schemas: Mapping[str, Mapping[int, IsValid]]
+    drifted: frozenset[int] = frozenset()
+    """Routes whose topic is not as agreed: nothing is admitted to them (RTE-4)."""
 
 
 _seconds: dict[str, int] = {}
@@ -107,13 +109,13 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
     forgotten_before: int | None = None,
 ) -> Event | Refusal:
     """Return the event a delivery carries, or the refusal it deserves (ADM-1, ADM-11)."""
-    fallback_run = (_header_text(headers, "runId") if headers else None) or rules.run_id
+    fallback_run = run_outside(headers, rules)
     if raw is None:
         return Refusal(Reason.NOT_JSON, fallback_run)
     if len(raw) > rules.max_event_bytes:
         return Refusal(Reason.PAYLOAD_TOO_LARGE, fallback_run)
     try:
-        envelope = parse_strict(raw)
+        envelope, plain = parse(raw)
     except Refused as refused:
         return Refusal(refused.reason, fallback_run)
     if type(envelope) is not dict:
@@ -124,17 +126,20 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
 
     event_type: Any = metadata.get("eventType")
     event_id: Any = metadata.get("eventId")
-    run_id = _chosen(metadata, headers, "runId", rules.run_id)
-    event_class = _chosen(metadata, headers, "eventClass", event_type)
+    if headers:
+        run_id = _chosen(metadata, headers, "runId", rules.run_id)
+        event_class = _chosen(metadata, headers, "eventClass", event_type)
+    else:
+        run_id = metadata.get("runId", rules.run_id)
+        event_class = metadata.get("eventClass", event_type)
     who = (run_id, event_class, event_id)
-    for name in who:
-        if type(name) is not str or not name:
-            return Refusal(
-                Reason.IDENTITY_INVALID,
-                run_id if _is_name(run_id) else fallback_run,
-                event_class if _is_name(event_class) else None,
-                event_id if _is_name(event_id) else None,
-            )
+    if not (type(run_id) is type(event_class) is type(event_id) is str and all(who)):
+        return Refusal(
+            Reason.IDENTITY_INVALID,
+            run_id if _is_name(run_id) else fallback_run,
+            event_class if _is_name(event_class) else None,
+            event_id if _is_name(event_id) else None,
+        )
 
     if type(metadata.get("source")) is not str:
         return Refusal(Reason.NOT_AN_ENVELOPE, *who)
@@ -157,17 +162,26 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
         return Refusal(Reason.TOO_OLD, *who)
     if forgotten_before is not None and event_time < forgotten_before:
         return Refusal(Reason.TOO_OLD, *who)
-    business_key = rules.routes[route_index].business_key(envelope)
-    if business_key is None:
+    route = rules.routes[route_index]
+    business_key = route.business_key(envelope)
+    if business_key is None and route.needs_key:
         return Refusal(Reason.NO_PARTITION_FIELD, *who)
+    if route_index in rules.drifted:
+        # The last of all checks: what is refused for its own sake is so whatever the topics are like.
+        return Refusal(Reason.CONTRACT_DRIFT, *who)
     return Event(
         *who,
         event_time,
         identity_of(*who),
-        hashlib.sha256(canonical_json(payload)).digest(),
+        hashlib.sha256(canonical_json(payload, plain)).digest(),
         route_index,
-        business_key,
+        business_key or "",
     )
+
+
+def run_outside(headers: Mapping[str, bytes], rules: EnvelopeRules) -> str:
+    """Return the run of a delivery whose envelope cannot be read, or need not be."""
+    return (_header_text(headers, "runId") if headers else None) or rules.run_id
 
 
 def _is_name(value: object) -> bool:
@@ -178,7 +192,7 @@ def _chosen(metadata: dict[str, Any], headers: Mapping[str, bytes], name: str, d
     """Return the metadata's value, the header's, or the default; a present but wrong one is kept wrong."""
     if name in metadata:
         return metadata[name]
-    if headers and name in headers:
+    if name in headers:
         return _header_text(headers, name)
     return default
 

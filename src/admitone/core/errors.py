@@ -10,6 +10,7 @@ AdmitoneError
 ├── RunIsRed                exit 5   a gate refused to close a run
 ├── AmbiguityRemains        exit 6   an admission could not be resolved
 ├── IntegrityError          exit 7   stored evidence contradicts itself
+├── ContractDrift           exit 7   a topic is not as agreed
 ├── Fenced                  exit 1   a successor took over; this worker must stop
 ├── MarkMoved               exit 1   progress was made by somebody else since it was read
 └── NotFound                exit 1   what was asked for does not exist
@@ -101,6 +102,13 @@ class IntegrityError(AdmitoneError):
     """What a store holds contradicts what it, or another store, says."""
 
     code = "INTEGRITY"
+    exit_code = 7
+
+
+class ContractDrift(AdmitoneError):
+    """A topic differs from its contract in a way that cannot be worked around."""
+
+    code = "CONTRACT_DRIFT"
     exit_code = 7
 
 

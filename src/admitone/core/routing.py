@@ -1,4 +1,4 @@
-"""Where an admitted event goes: its topic by event type, its partition by a pinned hash.
+"""Where an admitted event goes: its topic by event type, its partition by a pinned hash or by its source.
 
 The hash is named `sha256/8`: the first eight bytes of SHA-256 over the key's UTF-8, as an unsigned big-endian
 number, modulo the partition count. It is ours, so a key's partition never changes with a client library.
@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from admitone.core.replay import destination_partition
+
 HASH_NAME: Final = "sha256/8"
 
 
@@ -21,6 +23,15 @@ class Route:
     topic: str
     partitions: int
     key_fields: tuple[tuple[str, ...], ...]
+    by_source: bool = False
+    """The source partition chooses the partition, not the business key (RPL-4)."""
+    business_keyed: bool = False
+    """The record's key is the business key; the stream metadata travels in a header (RPL-8)."""
+
+    @property
+    def needs_key(self) -> bool:
+        """Tell whether an event without any of the key fields has nowhere to go."""
+        return self.business_keyed or not self.by_source
 
     def business_key(self, envelope: Mapping[str, Any]) -> str | None:
         """Return the first key-precedence field that is present, or None (RTE-2)."""
@@ -33,6 +44,13 @@ class Route:
             if type(value) is int:
                 return str(value)
         return None
+
+
+def partition_for(route: Route, business_key: str, source_partition: int) -> int:
+    """Return the partition of a route that an event of a source partition goes to."""
+    if route.by_source:
+        return destination_partition(source_partition, route.partitions)
+    return partition_of(business_key, route.partitions)
 
 
 def partition_of(business_key: str, partitions: int) -> int:

@@ -83,6 +83,9 @@ def _parameters(settings: Settings) -> dict[str, Any]:
                 "topic": entry.topic,
                 "event_types": list(entry.event_types),
                 "partitions": entry.partitions,
+                "replication": entry.replication,
+                "retention_ms": entry.retention,
+                "cleanup_policy": entry.cleanup_policy,
                 "key_fields": list(entry.key_fields),
                 "required": entry.required,
             }

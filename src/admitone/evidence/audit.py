@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from admitone.core.contract import Checked
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError, NotFound
 from admitone.evidence.audit_decisions import (
@@ -18,11 +19,13 @@ from admitone.evidence.audit_decisions import (
 )
 from admitone.evidence.audit_files import FileAudit, audit_files, present_files, unlisted_files
 from admitone.evidence.audit_log import LogAudit
+from admitone.evidence.contract import check_topics
 from admitone.evidence.open import open_store
 from admitone.evidence.rows import ARCHIVE
 from admitone.evidence.scope import Scope
 from admitone.ledger.port import Anomaly, LedgerReader
 from admitone.settings import Settings
+from admitone.transport.contract import destination_contracts
 from admitone.transport.port import Transport
 
 
@@ -35,6 +38,8 @@ class RunAudit:
     files: FileAudit
     log: LogAudit | None
     """None where the log was not looked at."""
+    topics: list[Checked]
+    """The destination topics next to their contracts, where the log was looked at."""
     anomalies: list[Anomaly]
     in_flight: int
     pending: frozenset[Member]
@@ -88,6 +93,7 @@ def _audit_run(
             decisions=decisions,
             files=files,
             log=log,
+            topics=_topics(ledger, transport, settings),
             anomalies=ledger.anomalies(run_id),
             in_flight=sum(
                 block.runs.get(run_id, 0) for block in ledger.blocks(states=[BlockState.IN_FLIGHT])
@@ -99,6 +105,12 @@ def _audit_run(
         )
     found.miscounted.update(_miscounted(found))
     return found
+
+
+def _topics(ledger: LedgerReader, transport: Transport | None, settings: Settings) -> list[Checked]:
+    if transport is None:
+        return []
+    return check_topics(destination_contracts(settings), ledger, transport)
 
 
 def _compacted(settings: Settings) -> frozenset[str]:

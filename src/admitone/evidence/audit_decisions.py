@@ -21,6 +21,7 @@ from admitone.core.decisions import (
     Verdict,
 )
 from admitone.evidence.audit_log import LogAudit
+from admitone.evidence.audit_replays import ReplayAudit
 from admitone.evidence.recompute import wrong_identities
 from admitone.evidence.rows import SHOWN, BlockRows, ResolutionRows
 from admitone.evidence.scope import Scope
@@ -57,6 +58,9 @@ class DecisionAudit:
     """Duplicates and contradictions that were compared with the first admission they refer to."""
     misjudged: int = 0
     """Those of them that the first admission does not bear out."""
+    replays: int = 0
+    unexplained: int = 0
+    """Replays that no delivery before them bears out."""
     quarantined: Counter[Reason] = field(default_factory=Counter)
     ambiguous: int = 0
     altered: list[int] = field(default_factory=list)
@@ -72,7 +76,7 @@ class DecisionAudit:
 def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) -> DecisionAudit:
     """Look at every decided block of a run once, and hand its places on the log over."""
     found = DecisionAudit()
-    firsts = _Firsts(ledger)
+    firsts, replays = _Firsts(ledger), ReplayAudit(ledger)
     for block, facts, verdicts, bus in ledger.decided(Filter(run_id=scope.run_id)):
         resolutions = ledger.resolutions([block.block_id])
         if not facts.num_rows == verdicts.num_rows == block.deliveries:
@@ -88,11 +92,13 @@ def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) ->
         found.ambiguous += int(np.count_nonzero((verdict == _AMBIGUOUS) & of_run))
         _check_admitted(found, scope.run_id, block, facts.take(pa.array(admitted)))
         _check_seconds(found, firsts, facts, verdicts, of_run)
+        replays.check(block, facts, verdicts, of_run)
         _check_quarantined(found, facts, verdicts, resolutions, of_run)
         placed = admitted[:0] if bus is None else admitted[_valid(bus)[admitted]]
         found.unplaced += len(admitted) - len(placed)
         if log is not None and bus is not None:
             _expect_on_log(log, ledger, block, facts, bus, placed, resolutions)
+    found.replays, found.unexplained = replays.replays, replays.unexplained
     if log is not None:
         log.compare()
     return found

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.errors import IntegrityError, NotFound
+from admitone.core.metadata import encode, header_column, positions_of
 from admitone.core.replay import KEY_BYTES
-from admitone.evidence.recompute import header_column
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.port import Source
 from admitone.transport.port import Topic, Transport
@@ -27,7 +27,6 @@ _IDENTITY_BYTES = 32
 _AT_ONCE = 200_000
 _WIDEST_GAP = 20_000
 _EXAMPLES = 5
-_POSITION_LAYOUT = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
 
 
 class _Place(NamedTuple):
@@ -65,10 +64,7 @@ class LogAudit:
         partitions = admitted["partition"].to_numpy()
         offsets = admitted["bus_offset"].to_numpy()
         identities = _matrix(admitted["identity"].combine_chunks(), _IDENTITY_BYTES)
-        positions = np.empty(admitted.num_rows, dtype=_POSITION_LAYOUT)
-        positions["producer"], positions["partition"] = source
-        positions["offset"] = admitted["offset"].to_numpy()
-        keys = positions.view(np.uint8).reshape(-1, KEY_BYTES)
+        keys = _matrix(encode(*source, admitted["offset"].to_numpy()), KEY_BYTES)
         places = codes.astype(np.int64) << 32 | partitions
         for code in np.unique(places).tolist():
             chosen = places == code
@@ -147,7 +143,8 @@ def _match(
     if late:
         positions = _header_matrix(headers, ORIGIN_HEADER, KEY_BYTES)
     else:
-        positions = _matrix(batch.column("key").take(pa.array(hits)), KEY_BYTES)
+        keys = batch.column("key").take(pa.array(hits))
+        positions = _matrix(positions_of(keys, headers), KEY_BYTES)
     seen[rows] = True
     right[rows] = (identities == expected.identities[rows]).all(axis=1) & (
         positions == expected.positions[rows]

@@ -74,7 +74,7 @@ def try_to_close(
     seen = ledger.newest_block(run_id)
     with ledger.snapshot():
         audit = audit_run(run_id, ledger, transport, settings)
-        gate = judge(audit, transport, settings, waived)
+        gate = judge(audit, settings, waived)
         if not gate.green:
             return Closing(gate, None)
         artifact = make_artifact(audit, gate, ledger, settings, waived, closed_at)

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Collection
 
 from admitone.core.closure import Blocker, Check, Criterion, Gate
-from admitone.core.errors import AdmitoneError
 from admitone.evidence.audit import RunAudit, audit_run
 from admitone.evidence.audit_decisions import RESOLUTION
 from admitone.ledger.port import LedgerReader
@@ -22,12 +21,10 @@ def gate_of(
     waived: Collection[str] = (),
 ) -> Gate:
     """Check the five criteria of a run; of a closed one, up to the marks of its closing."""
-    return judge(audit_run(run_id, ledger, transport, settings), transport, settings, waived)
+    return judge(audit_run(run_id, ledger, transport, settings), settings, waived)
 
 
-def judge(
-    audit: RunAudit, transport: Transport, settings: Settings, waived: Collection[str] = ()
-) -> Gate:
+def judge(audit: RunAudit, settings: Settings, waived: Collection[str] = ()) -> Gate:
     """Return the gate that follows from what was found."""
     run = shlex.quote(audit.scope.run_id)
     return Gate(
@@ -37,7 +34,7 @@ def judge(
             _contradictions(audit, run),
             _drift(audit, run),
             _evidence(audit, run),
-            _contract(audit, transport, settings, run, waived),
+            _contract(audit, settings, run, waived),
         ),
     )
 
@@ -106,10 +103,18 @@ def _drift(audit: RunAudit, run: str) -> Check:
         "admissions have no place on the log",
         f"admitone decisions --run {run} --verdict ADMITTED",
     )
+    blockers += _some(
+        "drift",
+        audit.decisions.unexplained,
+        "replays that no delivery before them bears out",
+        f"admitone decisions --run {run} --verdict REPLAYED",
+    )
     evidence = (
         f"{audit.decisions.blocks} blocks rehashed; {len(files.files)} files with {files.rows.total()} rows compared;"
         f" {files.envelopes} archived envelopes recomputed"
     )
+    if audit.decisions.replays:
+        evidence += f"; {audit.decisions.replays} replays compared with what came before them"
     if audit.log is not None:
         blockers += _some(
             "drift",
@@ -158,30 +163,17 @@ def _evidence(audit: RunAudit, run: str) -> Check:
     return Check(Criterion.EVIDENCE, evidence, tuple(blockers))
 
 
-def _contract(
-    audit: RunAudit,
-    transport: Transport,
-    settings: Settings,
-    run: str,
-    waived: Collection[str],
-) -> Check:
-    blockers: list[Blocker] = []
-    check = "admitone topics check"
-    admitted = audit.decisions.topics
+def _contract(audit: RunAudit, settings: Settings, run: str, waived: Collection[str]) -> Check:
+    blockers = [
+        Blocker("contract", 1, f"topic {checked.topic!r} {difference}", "admitone topics check")
+        for checked in audit.topics
+        for difference in checked.differences
+    ]
     required: dict[str, bool] = {}
     for entry in settings.topics:
         if entry.required:
-            required[entry.family] = required.get(entry.family, False) or entry.topic in admitted
-        try:
-            found = transport.topic(entry.topic)
-        except AdmitoneError:
-            blockers += _some("contract", 1, f"topic {entry.topic!r} does not exist", check)
-            continue
-        if found.partitions != entry.partitions:
-            what = (
-                f"topic {entry.topic!r} has {found.partitions} partitions, not {entry.partitions}"
-            )
-            blockers += _some("contract", 1, what, check)
+            filled = entry.topic in audit.decisions.topics
+            required[entry.family] = required.get(entry.family, False) or filled
     for family, filled in required.items():
         if not filled and family not in waived:
             blockers += _some(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from admitone.core.canonical import Refused, canonical_json, parse_strict
 from admitone.core.identity import identity_of
+from admitone.core.metadata import header_column
 from admitone.ledger.columns import fixed_bytes
 
 _NAMING = ("runId", "eventClass")
@@ -59,14 +58,6 @@ def _text(value: bytes | None) -> str | None:
         return (value or b"").decode("utf-8")
     except UnicodeDecodeError:
         return None
-
-
-def header_column(headers: pa.Array, name: str) -> tuple[np.ndarray, pa.Array]:
-    """Return the rows that have a header, and its bytes there."""
-    entries = headers.flatten()
-    hits = np.flatnonzero(np.asarray(pc.equal(entries.field("key"), name)))
-    rows: np.ndarray = np.asarray(headers.value_parent_indices())[hits]
-    return rows, entries.field("value").take(pa.array(hits))
 
 
 def wrong_identities(run_id: str, classes: pa.Array, event_ids: pa.Array, said: pa.Array) -> int:

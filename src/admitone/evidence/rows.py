@@ -143,7 +143,7 @@ class DeliveryRows:
         self._run_codes = np.asarray(runs.indices)
         route = facts["route"].combine_chunks()
         size = facts.num_rows
-        constants = {
+        self._constants = {
             "source_producer": (block.source.producer_id, pa.int64()),
             "source_partition": (block.source.partition, pa.int32()),
             "rules": (block.rules, pa.int32()),
@@ -169,10 +169,6 @@ class DeliveryRows:
             "stream_time": facts["stream_time"],
             "append_time": facts["append_time"],
             "ordinal": pa.array(ordinals, pa.int32()),
-            **{
-                name: pa.repeat(pa.scalar(value, kind), size)
-                for name, (value, kind) in constants.items()
-            },
         }
 
     @property
@@ -194,6 +190,9 @@ class DeliveryRows:
         for name in SCHEMAS[kind].names:
             if name in self._columns:
                 made[name] = self._columns[name].take(taken)
+            elif name in self._constants:
+                value, of_type = self._constants[name]
+                made[name] = pa.repeat(pa.scalar(value, of_type), len(rows))
         made |= self._referred(kind, rows, positions)
         if deliveries is not None:
             originals = pa.array(self._ordinals[rows])

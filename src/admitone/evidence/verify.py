@@ -32,6 +32,7 @@ _COPY = "closure.json"
 _WRONG_EVEN_WHILE_OPEN = frozenset(
     {"identity", "overwritten", "damaged evidence", "drift", "missing evidence", "extra evidence"}
 )
+_GOING_ON = frozenset({"re_read", "order_violations"})
 _FIELDS = frozenset(
     "version run_id closed_at books marks merkle_root receipts evidence parameters waived gate".split()
 )
@@ -98,7 +99,7 @@ def verify_run(
             comparisons += _artifact(run_id, data, audit, ledger, notes)
         elif closure_path(run_id) in store.list(closure_path(run_id).rpartition("/")[0]):
             notes.append("closure.json of a closing that did not finish: the next one replaces it")
-        gate = judge(audit, transport, settings, _waived(data))
+        gate = judge(audit, settings, _waived(data))
     for check in gate.checks:
         if check.criterion is Criterion.CONTRACT:
             notes += [f"today {blocker.what}" for blocker in check.blockers]
@@ -212,8 +213,8 @@ def _books(
 
 
 def _lasting(account: dict[str, Any]) -> dict[str, Any]:
-    """Return the counters that a closing settles; re-reads go on being counted."""
-    kept = {name: value for name, value in account.items() if name != "re_read"}
+    """Return the counters that a closing settles; re-reads and order violations go on being counted."""
+    kept = {name: value for name, value in account.items() if name not in _GOING_ON}
     if isinstance(kept.get("partitions"), list):
         kept["partitions"] = [
             _lasting(partition) if isinstance(partition, dict) else partition

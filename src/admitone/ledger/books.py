@@ -2,12 +2,12 @@
 
 The two sides are counted independently. Deliveries are what each block said at its claim it would decide, and
 the blocks of a source must chain up to its mark without a gap or an overlap; decisions are counted
-one by one from the verdict columns.
+one by one from the verdict columns. Re-reads and order violations are a source's, whatever the run.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,13 +40,14 @@ class Account:
         """Tell whether every delivery has its decision."""
         return self.deliveries == sum(self.decisions.values())
 
-    def document(self, re_read: int, chained: bool) -> dict[str, Any]:
+    def document(self, re_read: int, order_violations: int, chained: bool) -> dict[str, Any]:
         """Return the account as the interface spells it."""
         return {
             "deliveries": self.deliveries,
             **{_NAMES[verdict]: count for verdict, count in self.decisions.items()},
             "in_flight": self.in_flight,
             "re_read": re_read,
+            "order_violations": order_violations,
             "balanced": self.balanced and chained,
         }
 
@@ -59,6 +60,9 @@ def books(
     chains: dict[Source, list[Block]] = defaultdict(list)
     with ledger.snapshot():
         infos = {info.source: info for info in ledger.sources()}
+        violations: Counter[Source] = Counter()
+        for seen in ledger.upstreams():
+            violations[seen.source] += seen.order_violations
         in_flight = ledger.blocks(states=[BlockState.IN_FLIGHT]) if until is None else []
         if until is not None:
             infos = {source: _at(infos[source], mark) for source, mark in until.items()}
@@ -73,7 +77,7 @@ def books(
     chained = {source: _chains(info, chains[source]) for source, info in infos.items()}
     return {
         "runs": [
-            _run_document(run, accounts[run], infos, chained)
+            _run_document(run, accounts[run], infos, violations, chained)
             for run in sorted(accounts)
             if run_id is None or run == run_id
         ]
@@ -111,6 +115,7 @@ def _run_document(
     run: str,
     accounts: dict[Source, Account],
     infos: dict[Source, SourceInfo],
+    violations: Mapping[Source, int],
     chained: dict[Source, bool],
 ) -> dict[str, Any]:
     total = Account()
@@ -126,13 +131,14 @@ def _run_document(
                 "producer_id": source.producer_id,
                 "topic": info.topic,
                 "partition": source.partition,
-                **account.document(info.re_read, chained[source]),
+                **account.document(info.re_read, violations[source], chained[source]),
             }
         )
     return {
         "run_id": run,
         **total.document(
             sum(partition["re_read"] for partition in partitions),
+            sum(partition["order_violations"] for partition in partitions),
             all(partition["balanced"] for partition in partitions),
         ),
         "partitions": partitions,

@@ -73,12 +73,14 @@ class Deliveries:
     run: pa.DictionaryArray
     first: np.ndarray
     """The ordinal of the block's first delivery with the same identity; -1 where there is no identity."""
+    replayed: np.ndarray
 
     @classmethod
     def of(cls, facts: pa.Table) -> Deliveries:
         """Read the facts of a block and find the repetitions within it."""
         reason = facts["reason"].to_numpy()
-        admissible = np.flatnonzero(reason == 0)
+        replayed = (reason == 0) & facts["identity"].is_null().to_numpy()
+        admissible = np.flatnonzero((reason == 0) & ~replayed)
         identities = _bytes_of(facts["identity"], admissible)
         keys = [b""] * len(reason)
         first = np.full(len(reason), _NOBODY, dtype=np.int64)
@@ -100,6 +102,7 @@ class Deliveries:
             reason,
             facts["run"].combine_chunks(),
             first,
+            replayed,
         )
 
     def names_filter(self, facts: pa.Table) -> bytes:
@@ -200,8 +203,10 @@ def decide(
     size = len(deliveries.first)
     first, ordinals = deliveries.first, np.arange(size)
     verdict = np.full(size, _QUARANTINED, dtype=np.uint8)
+    verdict[deliveries.replayed] = CODE_OF_VERDICT[Verdict.REPLAYED]
     reason = deliveries.reason.astype(np.uint8)
-    reason[closed] = _CLOSED
+    # A replay brings nothing that a closed run would have to refuse.
+    reason[closed & ~deliveries.replayed] = _CLOSED
     first_block = np.full(size, _NOBODY, dtype=np.int64)
     first_ordinal = np.full(size, _NOBODY, dtype=np.int32)
 

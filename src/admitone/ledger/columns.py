@@ -17,6 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from admitone.core.replay import KEY_BYTES
+
+UPSTREAM_TYPE = pa.binary(KEY_BYTES)
+
 FACTS_SCHEMA = pa.schema(
     [
         ("offset", pa.int64()),
@@ -31,8 +35,11 @@ FACTS_SCHEMA = pa.schema(
         ("reason", pa.uint8()),
         ("route", pa.int16()),
         ("partition", pa.int32()),
+        ("upstream", UPSTREAM_TYPE),
     ]
 )
+"""A delivery that was not decoded has neither identity nor hash; without a reason it is a replay. `upstream` is its
+stream metadata where replays are filtered; blocks that were claimed before there was a filter lack the column."""
 
 VERDICTS_SCHEMA = pa.schema(
     [

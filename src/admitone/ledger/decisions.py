@@ -141,10 +141,16 @@ def _rows(
             "identity": fact["identity"].hex() if fact["identity"] else None,
             "payload_hash": fact["payload_hash"].hex() if fact["payload_hash"] else None,
             "first": first,
+            "upstream": _upstream_document(fact.get("upstream")),
             "decided_at": decided_at,
             "resolution": later.get(ordinal),
             "id": f"{block.block_id}-{ordinal}",
         }
+
+
+def _upstream_document(key: bytes | None) -> dict[str, int] | None:
+    position = StreamMetadata.from_bytes(key)
+    return None if position is None else source_document(position)
 
 
 def source_document(position: StreamMetadata) -> dict[str, int]:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import Action, BlockState, Reason, Verdict
+from admitone.core.replay_filter import Reached, Upstream
 
 NOTHING_DECIDED = -1
 
@@ -68,6 +69,8 @@ class Claim:
     retention_ms: int
     rules: int
     claimed_at: int
+    upstream: Mapping[Upstream, Reached] | None = None
+    """The marks by which replays among its deliveries were found; None where none were looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,40 @@ class SourceInfo:
     mark: Mark
     re_read: int
     door: str = "stream"
+    decided: int = 0
+    """How many of its deliveries are decided: offsets may have gaps, so they do not tell."""
+    read_to: int | None = None
+    """Every record before this offset is decided, also where the last offsets hold none; None until it is read."""
+
+    @property
+    def next_offset(self) -> int | None:
+        """Return the offset to read from next, None where nothing was ever read."""
+        decided = self.mark.offset + 1 if self.mark.offset > NOTHING_DECIDED else None
+        known = [offset for offset in (decided, self.read_to) if offset is not None]
+        return max(known, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedTopic:
+    """An incarnation of a destination topic that may be written to from then on, and who says so."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    at: int
+    author: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamInfo:
+    """How far a source has seen one upstream producer and partition, and what came again (RPL-2, RPL-5)."""
+
+    source: Source
+    upstream: Upstream
+    reached: Reached
+    replayed: int
+    order_violations: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +270,12 @@ class LedgerReader(Protocol):
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
 
+    def upstreams(self, source: Source | None = None) -> list[UpstreamInfo]:
+        """Return the marks by which replays are found, of one source or of all.
+
+        They move, never back, in the transaction that settles a block or makes it ambiguous.
+        """
+
     def runs(self) -> dict[str, str]:
         """Return the state of each run, OPEN or CLOSED."""
 
@@ -265,7 +308,8 @@ class LedgerReader(Protocol):
     def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
         """Return how many of a source's last deliveries, at least as many as asked for, were quarantined.
 
-        The first number is how many there are: whole blocks, newest first.
+        The first number is how many there are: whole blocks, newest first, without those that hold deliveries for
+        a topic that had drifted.
         """
 
     def journal(self, block_id: int) -> bytes | None:
@@ -298,6 +342,9 @@ class LedgerReader(Protocol):
 
     def closure(self, run_id: str) -> bytes | None:
         """Return the closing artifact of a run."""
+
+    def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
+        """Return every acceptance of topics of a cluster, oldest first: of each topic the last one counts."""
 
 
 class Ledger(LedgerReader, Protocol):
@@ -357,6 +404,12 @@ class Ledger(LedgerReader, Protocol):
     def count_re_reads(self, source: Source, deliveries: int) -> None:
         """Count deliveries that were read again below the mark."""
 
+    def read_up_to(self, ends: Mapping[Source, int]) -> None:
+        """Note that every record of these sources before an offset is decided; it never goes back.
+
+        A log's last offsets may hold no record. Without this nobody could tell, once they are gone, that none is lost.
+        """
+
     def record_evidence(
         self,
         block_ids: Sequence[int],
@@ -380,6 +433,9 @@ class Ledger(LedgerReader, Protocol):
 
     def close_run(self, run_id: str, artifact: bytes, newest_block: int) -> None:
         """Close a run, unless a block was claimed for it after the newest one that was checked."""
+
+    def accept_topic(self, accepted: AcceptedTopic) -> bool:
+        """Accept an incarnation of a topic; False when it is the one that counts already."""
 
     def close(self) -> None:
         """Release what is open."""

@@ -7,7 +7,7 @@ statements is locked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 
 import pyarrow as pa
@@ -21,9 +21,16 @@ from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, cont
 from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
 from admitone.ledger.postgres_claim import NeedsSegment, claim_block
 from admitone.ledger.postgres_later import PostgresLater, note_contradictions, note_places, owned
-from admitone.ledger.postgres_reader import columns_of
+from admitone.ledger.postgres_reader import columns_of, upstreams_of
 from admitone.ledger.postgres_segments import Segments
 from admitone.ledger.stored import ADMISSION_STORE
+from admitone.ledger.upstream import (
+    marks_of,
+    moved_rows,
+    progress_of,
+    sees_upstream,
+    upsert_upstream,
+)
 from admitone.postgres import Connection
 
 
@@ -146,6 +153,17 @@ class PostgresLedger(PostgresLater):
             )
         )
 
+    def read_up_to(self, ends: Mapping[Source, int]) -> None:
+        """Note that every record of these sources before an offset is decided; it never goes back."""
+        self._database.run(
+            lambda db: db.cursor().executemany(
+                "UPDATE source SET read_to = %s WHERE producer_id = %s AND partition = %s"
+                " AND coalesce(read_to, -1) < %s",
+                # In one order, because whoever settles a block locks its source's row.
+                [(end, *source, end) for source, end in sorted(ends.items())],
+            )
+        )
+
 
 def _conclude(
     db: Connection,
@@ -177,13 +195,23 @@ def _conclude(
     note_places(db, block.block_id, bus_ranges(block, facts, bus))
     note_contradictions(db, contradictions(block.block_id, facts, verdicts))
     moved = db.execute(
-        "UPDATE source SET mark = %s, stream_time = %s WHERE producer_id = %s AND partition = %s"
-        " AND mark < %s",
-        (block.last_offset, facts["stream_time"][-1].as_py(), *block.source, block.first_offset),
-    ).rowcount
+        "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s"
+        " WHERE producer_id = %s AND partition = %s AND mark < %s",
+        (
+            block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, *block.source,
+            block.first_offset,
+        ),
+    ).rowcount  # fmt: skip
     if moved != 1:
         raise MarkMoved(f"The mark of {tuple(block.source)} has passed block {block.block_id}.")
+    _move_upstream(db, block.source, facts)
     crash_point("ledger.outcome_written")
+
+
+def _move_upstream(db: Connection, source: Source, facts: pa.Table) -> None:
+    if sees_upstream(facts):
+        moved = progress_of(facts, marks_of(upstreams_of(db, source)))
+        db.cursor().executemany(upsert_upstream("%s"), moved_rows(source, moved))
 
 
 def _abort(db: Connection, block: Block, epoch: int, outcome: Outcome) -> None:

@@ -15,6 +15,7 @@ from admitone.ledger.claims import Holder, Prepared, candidates, decide, must_be
 from admitone.ledger.columns import pack
 from admitone.ledger.port import Block, Blocked, Claimed, Mark, Source
 from admitone.ledger.postgres_later import owned
+from admitone.ledger.postgres_reader import upstreams_of
 from admitone.ledger.postgres_segments import Segments
 from admitone.ledger.postgres_values import (
     key_of_run,
@@ -23,6 +24,7 @@ from admitone.ledger.postgres_values import (
     stored_runs,
 )
 from admitone.ledger.stored import ADMISSION_STORE
+from admitone.ledger.upstream import must_have_seen
 from admitone.postgres import Connection
 
 
@@ -41,6 +43,8 @@ def claim_block(db: Connection, prepared: Prepared) -> Claimed | Blocked | Needs
     store = Segments(db, ADMISSION_STORE)
     pointer = store.pointer(" FOR SHARE")
     _at_mark(db, claim.source, Mark(*at, pointer.dropped_before if pointer else None), claim.after)
+    if claim.upstream is not None:
+        must_have_seen(claim, upstreams_of(db, claim.source))
     ordinals = candidates(deliveries, closed)
     holders: dict[int, Holder] = {}
     if len(ordinals):

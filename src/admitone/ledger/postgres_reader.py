@@ -25,6 +25,7 @@ from admitone.ledger.port import (
     Resolution,
     Source,
     SourceInfo,
+    UpstreamInfo,
 )
 from admitone.ledger.postgres_filter import restriction
 from admitone.ledger.postgres_schema import MIGRATIONS
@@ -38,10 +39,12 @@ from admitone.ledger.postgres_values import (
 from admitone.ledger.stored import (
     ADMISSION_STORE,
     IS_DECIDED,
+    MET_NO_DRIFT,
     SELECT_BLOCK,
     block_from,
     destinations_from,
 )
+from admitone.ledger.upstream import SELECT_UPSTREAM, UPSTREAM_ORDER, upstreams_from
 from admitone.postgres import PATIENCE_S, Connection, Database
 
 _AT_ONCE = 100
@@ -62,8 +65,8 @@ class PostgresReader:
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
         rows = self._rows(
-            "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door"
-            " FROM source ORDER BY topic, producer_id, partition"
+            "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"
+            " decided, read_to FROM source ORDER BY topic, producer_id, partition"
         )
         return [
             SourceInfo(
@@ -72,11 +75,14 @@ class PostgresReader:
                 topic,
                 topic_id,
                 Mark(mark, time),
-                again,
-                door,
+                *rest,
             )
-            for producer, partition, pipeline, topic, topic_id, mark, time, again, door in rows
+            for producer, partition, pipeline, topic, topic_id, mark, time, *rest in rows
         ]
+
+    def upstreams(self, source: Source | None = None) -> list[UpstreamInfo]:
+        """Return the marks by which replays are found, of one source or of all."""
+        return self._database.read(lambda db: upstreams_of(db, source))
 
     def runs(self) -> dict[str, str]:
         """Return the state of each run, OPEN or CLOSED."""
@@ -150,7 +156,7 @@ class PostgresReader:
     def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
         """Return (how many, how many quarantined) of a source's last deliveries."""
         query = (
-            f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED}"  # noqa: S608
+            f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED} AND {MET_NO_DRIFT}"  # noqa: S608
             " AND producer_id = %s AND partition = %s ORDER BY first_offset DESC"
         )
 
@@ -275,6 +281,13 @@ def columns_of(db: Connection, block_id: int) -> Columns:
         raise NotFound(f"Block {block_id} has no columns; it does not exist or was aborted.")
     facts, verdicts, bus = row
     return unpack(facts), unpack(verdicts), unpack(bus) if bus is not None else None
+
+
+def upstreams_of(db: Connection, source: Source | None = None) -> list[UpstreamInfo]:
+    """Return the marks by which replays are found, of one source or of all."""
+    where = "" if source is None else " WHERE producer_id = %s AND partition = %s"
+    query = SELECT_UPSTREAM + where + UPSTREAM_ORDER
+    return upstreams_from(db.execute(query, source or ()).fetchall())
 
 
 def resolutions_of(db: Connection, *block_ids: int) -> list[Resolution]:

@@ -202,4 +202,42 @@ CREATE TABLE segment (
     length bigint NOT NULL,
     PRIMARY KEY (store, start)
 )""",  # noqa: S608 - made from the table of transitions
+    """CREATE TABLE accepted_topic (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    cluster text NOT NULL,
+    topic text NOT NULL,
+    topic_id text NOT NULL,
+    at bigint NOT NULL,
+    author text NOT NULL,
+    reason text NOT NULL
+);
+
+CREATE TRIGGER acceptances_are_appended BEFORE UPDATE OR DELETE ON accepted_topic
+FOR EACH ROW EXECUTE FUNCTION refuse_change('an acceptance cannot be changed');
+
+CREATE TRIGGER acceptances_are_kept BEFORE TRUNCATE ON accepted_topic
+EXECUTE FUNCTION refuse_change('an acceptance cannot be changed')""",
+    """CREATE TABLE upstream (
+    producer_id bigint NOT NULL,
+    partition integer NOT NULL,
+    upstream_producer bigint NOT NULL,
+    upstream_partition integer NOT NULL,
+    highest bigint NOT NULL,
+    last bigint NOT NULL,
+    replayed bigint NOT NULL,
+    order_violations bigint NOT NULL,
+    PRIMARY KEY (producer_id, partition, upstream_producer, upstream_partition)
+) WITH (fillfactor = 50);
+
+CREATE TRIGGER upstream_marks_never_go_back BEFORE UPDATE ON upstream FOR EACH ROW
+WHEN (NEW.highest < OLD.highest) EXECUTE FUNCTION refuse_change('an upstream mark cannot go back')""",
+    """ALTER TABLE source ADD COLUMN decided bigint NOT NULL DEFAULT 0;
+
+ALTER TABLE source ADD COLUMN read_to bigint;
+
+UPDATE source SET decided = (
+    SELECT coalesce(sum(deliveries), 0) FROM block
+    WHERE block.producer_id = source.producer_id AND block.partition = source.partition
+    AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED')
+)""",
 )

@@ -9,14 +9,15 @@ from psycopg.errors import LockNotAvailable
 from admitone.core.errors import NotFound, RunIsRed
 from admitone.core.segments import Segment
 from admitone.ledger.port import EvidenceFile
-from admitone.ledger.postgres_reader import PostgresReader, newest_block
+from admitone.ledger.postgres_reader import newest_block
 from admitone.ledger.postgres_segments import Segments
+from admitone.ledger.postgres_topics import PostgresTopics
 from admitone.ledger.postgres_values import key_of_run, stored_name
 from admitone.ledger.stored import ADMISSION_STORE
 from admitone.postgres import Connection
 
 
-class PostgresUpkeep(PostgresReader):
+class PostgresUpkeep(PostgresTopics):
     """The writes that do not change what was decided."""
 
     def record_evidence(

@@ -7,11 +7,12 @@ the ownership row, the run's row, the store's pointer, the blocks that are follo
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
 
 import numpy as np
 import orjson
+import pyarrow as pa
 
 from admitone.core.decisions import BlockState
 from admitone.core.errors import Fenced, MarkMoved, NotFound
@@ -28,9 +29,17 @@ from admitone.ledger.outcomes import (
 )
 from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
 from admitone.ledger.sqlite_later import SqliteLater, note_contradictions, note_places, owned
-from admitone.ledger.sqlite_reader import columns_of, stored_destinations
+from admitone.ledger.sqlite_reader import columns_of, stored_destinations, upstreams_of
 from admitone.ledger.sqlite_segments import Row, Segments
 from admitone.ledger.stored import ADMISSION_STORE
+from admitone.ledger.upstream import (
+    marks_of,
+    moved_rows,
+    must_have_seen,
+    progress_of,
+    sees_upstream,
+    upsert_upstream,
+)
 
 
 class SqliteLedger(SqliteLater):
@@ -101,6 +110,8 @@ class SqliteLedger(SqliteLater):
         with self._database.transaction() as db:
             owned(db, claim.source, claim.epoch)
             _at_mark(db, claim.source, claim.after)
+            if claim.upstream is not None:
+                must_have_seen(claim, upstreams_of(db, claim.source))
             closed = deliveries.in_closed_runs(_join_runs(db, prepared.runs))
             segments = Segments(db, ADMISSION_STORE)
             if closed.any():
@@ -168,14 +179,18 @@ class SqliteLedger(SqliteLater):
             note_places(db, block.block_id, bus_ranges(block, facts, bus))
             note_contradictions(db, contradictions(block.block_id, facts, verdicts))
             moved = db.execute(
-                "UPDATE source SET mark = ?, stream_time = ? WHERE producer_id = ? AND partition = ?"
-                " AND mark < ?",
-                (block.last_offset, stream_time, *block.source, block.first_offset),
-            ).rowcount
+                "UPDATE source SET mark = ?, stream_time = ?, decided = decided + ?"
+                " WHERE producer_id = ? AND partition = ? AND mark < ?",
+                (
+                    block.last_offset, stream_time, block.deliveries, *block.source,
+                    block.first_offset,
+                ),
+            ).rowcount  # fmt: skip
             if moved != 1:
                 raise MarkMoved(
                     f"The mark of {tuple(block.source)} has passed block {block.block_id}."
                 )
+            _move_upstream(db, block.source, facts)
             crash_point("ledger.outcome_written")
 
     def count_re_reads(self, source: Source, deliveries: int) -> None:
@@ -184,6 +199,15 @@ class SqliteLedger(SqliteLater):
             db.execute(
                 "UPDATE source SET re_read = re_read + ? WHERE producer_id = ? AND partition = ?",
                 (deliveries, *source),
+            )
+
+    def read_up_to(self, ends: Mapping[Source, int]) -> None:
+        """Note that every record of these sources before an offset is decided; it never goes back."""
+        with self._database.transaction() as db:
+            db.executemany(
+                "UPDATE source SET read_to = ? WHERE producer_id = ? AND partition = ?"
+                " AND coalesce(read_to, -1) < ?",
+                [(end, *source, end) for source, end in ends.items()],
             )
 
     def _abort(self, block: Block, epoch: int, outcome: Outcome) -> None:
@@ -209,6 +233,12 @@ def _at_mark(db: sqlite3.Connection, source: Source, expected: Mark) -> None:
         source,
     ).fetchone()
     must_be_at(source, expected, found, in_flight[0] if in_flight else None)
+
+
+def _move_upstream(db: sqlite3.Connection, source: Source, facts: pa.Table) -> None:
+    if sees_upstream(facts):
+        moved = progress_of(facts, marks_of(upstreams_of(db, source)))
+        db.executemany(upsert_upstream("?"), moved_rows(source, moved))
 
 
 def _insert_block(db: sqlite3.Connection, prepared: Prepared) -> Block:

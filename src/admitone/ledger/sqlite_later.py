@@ -33,17 +33,17 @@ from admitone.ledger.port import (
     Source,
 )
 from admitone.ledger.sqlite_reader import (
-    SqliteReader,
     columns_of,
     newest_block,
     resolutions_of,
     stored_destinations,
 )
 from admitone.ledger.sqlite_segments import Segments
+from admitone.ledger.sqlite_topics import SqliteTopics
 from admitone.ledger.stored import ADMISSION_STORE
 
 
-class SqliteLater(SqliteReader):
+class SqliteLater(SqliteTopics):
     """The writes that come after the admission protocol."""
 
     def plan_late(

@@ -35,16 +35,19 @@ from admitone.ledger.port import (
     Resolution,
     Source,
     SourceInfo,
+    UpstreamInfo,
 )
 from admitone.ledger.sqlite_schema import MIGRATIONS
 from admitone.ledger.sqlite_segments import Segments
 from admitone.ledger.stored import (
     ADMISSION_STORE,
     IS_DECIDED,
+    MET_NO_DRIFT,
     SELECT_BLOCK,
     block_from,
     destinations_from,
 )
+from admitone.ledger.upstream import SELECT_UPSTREAM, UPSTREAM_ORDER, upstreams_from
 from admitone.sqlite import Database
 
 
@@ -62,8 +65,8 @@ class SqliteReader:
         """Return every source this ledger has seen."""
         with self._database.snapshot() as db:
             rows = db.execute(
-                "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door"
-                " FROM source ORDER BY topic, producer_id, partition"
+                "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"
+                " decided, read_to FROM source ORDER BY topic, producer_id, partition"
             ).fetchall()
         return [
             SourceInfo(
@@ -72,11 +75,15 @@ class SqliteReader:
                 topic,
                 topic_id,
                 Mark(mark, time),
-                again,
-                door,
+                *rest,
             )
-            for producer, partition, pipeline, topic, topic_id, mark, time, again, door in rows
+            for producer, partition, pipeline, topic, topic_id, mark, time, *rest in rows
         ]
+
+    def upstreams(self, source: Source | None = None) -> list[UpstreamInfo]:
+        """Return the marks by which replays are found, of one source or of all."""
+        with self._database.snapshot() as db:
+            return upstreams_of(db, source)
 
     def runs(self) -> dict[str, str]:
         """Return the state of each run, OPEN or CLOSED."""
@@ -159,7 +166,7 @@ class SqliteReader:
         total = quarantined = 0
         with self._database.snapshot() as db:
             for size, bad in db.execute(
-                f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED}"  # noqa: S608
+                f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED} AND {MET_NO_DRIFT}"  # noqa: S608
                 " AND producer_id = ? AND partition = ? ORDER BY first_offset DESC",
                 source,
             ):
@@ -272,6 +279,12 @@ def columns_of(db: sqlite3.Connection, block_id: int) -> Columns:
         raise NotFound(f"Block {block_id} has no columns; it does not exist or was aborted.")
     facts, verdicts, bus = row
     return unpack(facts), unpack(verdicts), unpack(bus) if bus is not None else None
+
+
+def upstreams_of(db: sqlite3.Connection, source: Source | None = None) -> list[UpstreamInfo]:
+    """Return the marks by which replays are found, of one source or of all."""
+    where = "" if source is None else " WHERE producer_id = ? AND partition = ?"
+    return upstreams_from(db.execute(SELECT_UPSTREAM + where + UPSTREAM_ORDER, source or ()))
 
 
 def resolutions_of(db: sqlite3.Connection, block_id: int | None = None) -> list[Resolution]:

@@ -175,4 +175,42 @@ CREATE TABLE segment (
     length INTEGER NOT NULL,
     PRIMARY KEY (store, start)
 ) WITHOUT ROWID""",
+    """CREATE TABLE accepted_topic (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    cluster TEXT NOT NULL,
+    topic TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    author TEXT NOT NULL,
+    reason TEXT NOT NULL
+);
+
+CREATE TRIGGER acceptances_are_appended BEFORE UPDATE ON accepted_topic
+BEGIN SELECT RAISE(ABORT, 'an acceptance cannot be changed'); END;
+
+CREATE TRIGGER acceptances_are_kept BEFORE DELETE ON accepted_topic
+BEGIN SELECT RAISE(ABORT, 'an acceptance cannot be changed'); END""",
+    """CREATE TABLE upstream (
+    producer_id INTEGER NOT NULL,
+    partition INTEGER NOT NULL,
+    upstream_producer INTEGER NOT NULL,
+    upstream_partition INTEGER NOT NULL,
+    highest INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    replayed INTEGER NOT NULL,
+    order_violations INTEGER NOT NULL,
+    PRIMARY KEY (producer_id, partition, upstream_producer, upstream_partition)
+) WITHOUT ROWID;
+
+CREATE TRIGGER upstream_marks_never_go_back BEFORE UPDATE ON upstream WHEN NEW.highest < OLD.highest
+BEGIN SELECT RAISE(ABORT, 'an upstream mark cannot go back'); END""",
+    """ALTER TABLE source ADD COLUMN decided INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE source ADD COLUMN read_to INTEGER;
+
+UPDATE source SET decided = (
+    SELECT coalesce(sum(deliveries), 0) FROM block
+    WHERE block.producer_id = source.producer_id AND block.partition = source.partition
+    AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED')
+)""",
 )

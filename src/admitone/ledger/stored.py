@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from admitone.core.decisions import DECIDED_STATES, BlockState
+from admitone.core.decisions import CODE_OF_REASON, DECIDED_STATES, BlockState, Reason
 from admitone.ledger.port import Block, Destination, Source
 
 ADMISSION_STORE = "admission"
@@ -16,6 +16,8 @@ SELECT_BLOCK = (
     " claimed_at, decided_at, published_at, destinations, refused, runs, evidence_hash FROM block"
 )
 IS_DECIDED = f"state IN ({', '.join(repr(str(state)) for state in DECIDED_STATES)})"
+MET_NO_DRIFT = f"(reason_bits & {1 << CODE_OF_REASON[Reason.CONTRACT_DRIFT]}) = 0"
+"""Nothing of the block was meant for a topic that had drifted."""
 
 
 def block_from(row: Sequence[Any]) -> Block:

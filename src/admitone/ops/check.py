@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from admitone.core.metadata import positions_of
 from admitone.core.replay import StreamMetadata
 from admitone.evidence.audit import RunAudit, audit_run
 from admitone.evidence.audit_log import IDENTITY_HEADER, ORIGIN_HEADER
@@ -23,7 +24,7 @@ class _Record(NamedTuple):
     offset: int
     identity: str | None
     positions: tuple[StreamMetadata | None, StreamMetadata | None]
-    """What the key says, and the origin of a late publish."""
+    """What the record itself says, and the origin of a late publish."""
 
 
 def check_log(ledger: LedgerReader, transport: Transport, settings: Settings) -> list[str]:
@@ -53,8 +54,12 @@ def check_log(ledger: LedgerReader, transport: Transport, settings: Settings) ->
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[_Record]:
-    for offset, key, headers in zip(
-        *(batch.column(name).to_pylist() for name in ("offset", "key", "headers")), strict=True
+    positions = positions_of(batch.column("key"), batch.column("headers"))
+    for offset, position, headers in zip(
+        batch.column("offset").to_pylist(),
+        positions.to_pylist(),
+        batch.column("headers").to_pylist(),
+        strict=True,
     ):
         named = {header["key"]: header["value"] for header in headers}
         identity = named.get(IDENTITY_HEADER)
@@ -62,7 +67,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[_Record]:
             offset,
             None if identity is None else identity.hex(),
             (
-                StreamMetadata.from_bytes(key),
+                StreamMetadata.from_bytes(position),
                 StreamMetadata.from_bytes(named.get(ORIGIN_HEADER)),
             ),
         )
@@ -91,6 +96,7 @@ def _problems(audit: RunAudit) -> Iterator[str]:
         (files.drifted, "archived envelopes are not what the ledger says"),
         (found.wrong_identities, "admissions have another identity than their fields give"),
         (found.misjudged, "duplicates or contradictions do not fit their first admission"),
+        (found.unexplained, "replays are borne out by nothing before them"),
         (found.unplaced, "admissions have no place on the log"),
         (len(found.altered), "blocks are not as they were decided"),
         (len(audit.foreign), "files in its folder are no evidence"),

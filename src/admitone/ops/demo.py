@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from admitone.analytics.answers import open_answers
-from admitone.boundary.open import create_topics
 from admitone.core.errors import AdmitoneError, NotFound
 from admitone.faults import VARIABLE
 from admitone.ledger.books import books
@@ -25,6 +24,7 @@ from admitone.ops.lag import Lag, LagMeter
 from admitone.settings import FILE_NAME, Settings, load_settings
 from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.traffic.windows import window_span
+from admitone.transport.contract import raw_topic
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.open import open_transport
 
@@ -72,7 +72,7 @@ def make_traffic(
     )
     recorder = TruthRecorder(options)
     transport = open_transport(settings)
-    topic = create_topics(settings, transport)
+    topic = raw_topic(settings, transport)
     lines = (delivery.line for delivery in recorder.watch(generate(options)))
     for total in ingest_lines(transport, topic, lines, RUN):
         report(total.deliveries)

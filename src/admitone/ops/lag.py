@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from admitone.analytics.open import open_sketch_reader
+from admitone.analytics.port import Mark
+from admitone.core.contract import Checked
 from admitone.core.decisions import BlockState
 from admitone.core.errors import NotFound
+from admitone.evidence.contract import check_topics
 from admitone.ledger.open import open_ledger
+from admitone.ledger.port import UpstreamInfo
 from admitone.settings import Settings
+from admitone.transport.contract import destination_contracts, raw_contract
 from admitone.transport.open import open_transport
 from admitone.transport.port import Topic
 
@@ -21,11 +29,30 @@ class PartitionLag:
     partition: int
     done: int
     end: int
+    records: int = 0
+    """How many it got through: fewer than offsets where transactions leave their marks on the log."""
 
     @property
     def behind(self) -> int:
-        """Return how many records are waiting."""
+        """Return how many offsets are waiting, which is how many records at most."""
         return self.end - self.done
+
+
+class _Reached(NamedTuple):
+    """The next offset of a reader, None where it never read, and how many records it got through."""
+
+    offset: int | None
+    records: int
+
+
+class Replays(NamedTuple):
+    """What a reader was given again by those who write what it reads."""
+
+    replayed: int = 0
+    order_violations: int = 0
+
+
+_NO_REPLAYS = Replays()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +65,10 @@ class Lag:
     ambiguous: int
     pending_evidence: int
     re_read: int
+    drift: tuple[Checked, ...] = ()
+    """Topics that are not as agreed."""
+    raw_replays: Replays = _NO_REPLAYS
+    admitted_replays: Replays = _NO_REPLAYS
 
     @property
     def undecided(self) -> int:
@@ -47,7 +78,12 @@ class Lag:
     @property
     def decided(self) -> int:
         """Return how many deliveries of the present raw topic are decided."""
-        return sum(partition.done for partition in self.raw)
+        return sum(partition.records for partition in self.raw)
+
+    @property
+    def counted(self) -> int:
+        """Return how many records of the present admitted topics are counted."""
+        return sum(partition.records for partition in self.admitted)
 
     @property
     def uncounted(self) -> int:
@@ -61,15 +97,21 @@ class Lag:
 
 
 class LagMeter:
-    """Measures again and again without opening its stores each time."""
+    """Measures again and again without opening its stores each time.
 
-    def __init__(self, settings: Settings) -> None:
+    It looks whether what is left of a partition holds any record at all, unless somebody reads it anyway.
+    """
+
+    def __init__(self, settings: Settings, *, look: bool = True) -> None:
         self._settings = settings
+        self._look = look
         self._transport = open_transport(settings)
         self._ledger = open_ledger(settings)
         self._counts = open_sketch_reader(settings)
         self._seen: dict[tuple[str, int], PartitionLag] = {}
         self._reached: dict[tuple[str, int, int, int], int] = {}
+        self._drift: tuple[Checked, ...] = ()
+        self._drift_due = time.monotonic()
 
     def measure(self) -> Lag:
         """Return how far behind the queries are now."""
@@ -77,9 +119,15 @@ class LagMeter:
         mine = self._settings.pipeline.name
         sources = [info for info in self._ledger.sources() if info.pipeline == mine]
         owned = {info.source for info in sources}
-        decided = {(info.topic_id, info.source.partition): info.mark.offset + 1 for info in sources}
+        decided = {
+            (info.topic_id, info.source.partition): _Reached(info.next_offset, info.decided)
+            for info in sources
+        }
+        upstreams = [seen for seen in self._ledger.upstreams() if seen.source in owned]
+        marks = self._counts.state().marks
         counted = {
-            (mark.topic_id, mark.partition): mark.offset + 1 for mark in self._counts.state().marks
+            (mark.topic_id, mark.partition): _Reached(mark.offset + 1, mark.counted)
+            for mark in marks
         }
         unsettled = [
             block
@@ -98,9 +146,27 @@ class LagMeter:
             sum(block.deliveries for block in unsettled if block.state is BlockState.AMBIGUOUS),
             pending,
             sum(info.re_read for info in sources),
+            self._drifted(),
+            _replays(upstreams),
+            _replays(marks),
         )
 
-    def _partitions(self, name: str, done: dict[tuple[str, int], int]) -> tuple[PartitionLag, ...]:
+    def _drifted(self) -> tuple[Checked, ...]:
+        """Return the topics that are not as agreed, without those that the first start makes."""
+        if time.monotonic() >= self._drift_due:
+            wanted = self._settings.transport
+            contracts = (raw_contract(self._settings), *destination_contracts(self._settings))
+            self._drift = tuple(
+                checked
+                for checked in check_topics(contracts, self._ledger, self._transport)
+                if not (checked.as_agreed or (checked.is_new and wanted.create_topics))
+            )
+            self._drift_due = time.monotonic() + wanted.check_interval / 1_000
+        return self._drift
+
+    def _partitions(
+        self, name: str, reached: dict[tuple[str, int], _Reached]
+    ) -> tuple[PartitionLag, ...]:
         try:
             topic = self._transport.topic(name)
             starts, ends = (
@@ -111,10 +177,12 @@ class LagMeter:
             return ()
         found = []
         for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-            lag = PartitionLag(name, number, done.get((topic.topic_id, number), start), end)
+            offset, records = reached.get((topic.topic_id, number), _Reached(None, 0))
+            lag = PartitionLag(name, number, start if offset is None else offset, end, records)
             moved = self._seen.get((name, number), lag) != lag
             self._seen[name, number] = lag
-            found.append(lag if moved or not lag.behind else self._looked_at(topic, lag))
+            look = self._look and lag.behind and lag.done >= start and not moved
+            found.append(self._looked_at(topic, lag) if look else lag)
         return tuple(found)
 
     def _looked_at(self, topic: Topic, lag: PartitionLag) -> PartitionLag:
@@ -128,3 +196,7 @@ class LagMeter:
                 topic, lag.partition, lag.done, lag.end
             )
         return replace(lag, done=self._reached[key])
+
+
+def _replays(seen: Sequence[UpstreamInfo] | Sequence[Mark]) -> Replays:
+    return Replays(sum(one.replayed for one in seen), sum(one.order_violations for one in seen))

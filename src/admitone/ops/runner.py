@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
-from admitone.core import errors
 from admitone.core.errors import AdmitoneError, Fenced
 from admitone.ops.lag import Lag, LagMeter
 from admitone.settings import Settings
 
-_CODED = re.compile(r"\[([A-Z_]+)\] (.+?)(?: Try: ([^\n]*))?(?:\n|$)")
-_BY_CODE = {
-    kind.code: kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, AdmitoneError)
-}
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +38,20 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
 
     with _announced(settings, plan):
         spark = open_session(settings)
-        meter = LagMeter(settings)
-        queries = []
+        # The queries read whatever is there: nobody need look whether it is a record.
+        meter = LagMeter(settings, look=False)
+        queries: list[StreamingQuery] = []
         try:
             if plan.boundary:
                 queries.append(boundary_query(spark, settings, plan.trigger))
-            if plan.analytics:
-                queries.append(analytics_query(spark, settings, plan.trigger))
+            to_count = plan.analytics
             while True:
-                for query in queries:
-                    if not query.isActive:
-                        raise _superseded(settings) or explained(query.exception())
-                    beside = getattr(query, "beside", None)
-                    if beside is not None and beside.error() is not None:
-                        raise _evidence_failed(beside.error())
-                lag = meter.measure()
+                lag = _measured(meter, queries, settings)
                 report(lag)
+                if to_count and (lag.admitted or not plan.boundary):
+                    # Where every admitted topic is missing there is nothing to count, but much to decide.
+                    queries.append(analytics_query(spark, settings, plan.trigger))
+                    to_count = False
                 if plan.until_idle and lag.idle(boundary=plan.boundary, analytics=plan.analytics):
                     return lag
                 time.sleep(0.25)
@@ -69,15 +62,28 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
             spark.stop()
 
 
-def explained(error: BaseException | None) -> Exception:
-    """Return the error a worker raised, read back from the text that is left of it."""
-    text = str(error)
-    found = [match for match in _CODED.finditer(text) if match[1] in _BY_CODE]
-    if found:
-        code, problem, remedy = found[-1].groups()
-        return _BY_CODE[code](problem, remedy or "")
-    first_line = text.strip().splitlines()[0] if text.strip() else "no reason was given"
-    return AdmitoneError(f"A query ended unexpectedly: {first_line[:300]}", "see data/spark.log")
+def _measured(meter: LagMeter, queries: list[StreamingQuery], settings: Settings) -> Lag:
+    """Return how far behind the queries are, after making sure that each still does what it began to do."""
+    try:
+        lag = meter.measure()
+    except AdmitoneError:
+        # Whatever is wrong with the log, a query knows better why.
+        _must_be_well(queries, settings)
+        raise
+    _must_be_well(queries, settings)
+    return lag
+
+
+def _must_be_well(queries: list[StreamingQuery], settings: Settings) -> None:
+    from admitone.spark.failures import explained
+
+    for query in queries:
+        active = query.isActive
+        wrong = _told(query.beside.error())
+        if not active:
+            raise _superseded(settings) or wrong or explained(query.exception())
+        if wrong is not None:
+            raise wrong
 
 
 def running(settings: Settings) -> dict[str, object] | None:
@@ -91,8 +97,8 @@ def running(settings: Settings) -> dict[str, object] | None:
     return note if psutil.pid_exists(note["pid"]) else None
 
 
-def _evidence_failed(error: BaseException) -> AdmitoneError:
-    if isinstance(error, AdmitoneError):
+def _told(error: BaseException | None) -> AdmitoneError | None:
+    if error is None or isinstance(error, AdmitoneError):
         return error
     return AdmitoneError(
         f"Evidence could not be written: {error}.",

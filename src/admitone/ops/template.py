@@ -1,4 +1,4 @@
-"""The commented configuration that `init` writes; a test keeps its values equal to the defaults."""
+"""The commented configurations that `init` writes; tests keep the embedded one equal to the defaults."""
 
 TEMPLATE = """\
 # admitone: every value below is the default; delete what you do not change.
@@ -20,6 +20,11 @@ kind = "folder"
 path = "data/log"
 raw_topic = "raw"
 raw_partitions = 4
+create_topics = true         # make the topics of the map at the first start; false: admitone topics create
+check_interval = "10s"       # how often the topics are compared with the map
+filter_replays = false       # name what an upstream job wrote again by its key, REPLAYED, without decoding it
+producers = []               # ids of the upstream producers that are filtered by
+strict_keys = false          # quarantine what has no such key, FOREIGN_KEY
 max_per_trigger = 400000     # deliveries in one Spark batch, over all partitions
 
 [ledger]
@@ -32,6 +37,18 @@ journal_retention = "1d"     # originals stay in the ledger this long after thei
 
 [dedup]
 retention = "100d"           # how long an identity is remembered
+key = "identity"             # of a dedup pipeline: identity, field, business (several fields) or content
+key_fields = []              # paths such as "payload.orderId"
+
+[dedup.state]                # engine state on RocksDB, for windows of minutes to hours
+memory_mb = 1024             # of all partitions together; 0 caps nothing
+write_buffer_share = 0.5     # of that memory; the rest is cache
+write_buffer_mb = 128
+write_buffers = 4            # of a partition
+block_cache_mb = 512         # of a partition, where memory is not capped
+compression = "lz4"          # zstd, snappy, none
+compact_on_commit = false
+changelog = true             # a commit writes what changed, not whole files
 
 [topk]
 store = "sqlite:data/analytics.db"
@@ -60,6 +77,9 @@ topic = "admitted.traffic"
 event_types = ["page_view", "product_view", "api_request", "search", "purchase"]
 partitions = 4
 key_fields = ["metadata.partitionKey"]   # the first that is present chooses the partition
+record_key = "stream_metadata"   # or "business_key": then the position is in the header `position`
+partitioner = "profile"          # or "source": the source partition, modulo the partitions
+filter_replays = true            # the analytics counts no record of it twice, whoever wrote it again
 
 # How an event becomes something to count.
 [[items]]
@@ -96,4 +116,81 @@ dimension = "purchase"
 item = "productId"
 item_type = "purchase"
 group_by = ["productCategory", "customerType"]
+"""
+
+PRODUCTION = """\
+# admitone on Kafka and PostgreSQL: change the names, delete what you do not need.
+# What is not here has its default; admitone init --profile embedded shows them all.
+# No secret belongs into this file: each comes from the environment or from a file that only this user may read.
+
+[pipeline]
+name = "admitone"            # part of every producer id: two pipelines on one log need two names
+
+[transport]
+kind = "kafka"
+create_topics = false        # admitone topics create makes them
+check_interval = "10s"       # how often the topics are compared with what is below
+raw_topic = "raw"            # must have message.timestamp.type = LogAppendTime
+raw_partitions = 12
+raw_replication = 3
+raw_retention = "7d"
+
+[transport.kafka]
+bootstrap = "kafka-1.internal:9093,kafka-2.internal:9093,kafka-3.internal:9093"
+security_protocol = "SASL_SSL"
+sasl_mechanism = "SCRAM-SHA-512"
+sasl_username = "admitone"
+# The password: ADMITONE_TRANSPORT__KAFKA__SASL_PASSWORD, or sasl_password_file = "/run/secrets/kafka"
+# ssl_ca = "/etc/admitone/ca.pem"      # where the brokers' certificates are not signed by a public authority
+
+[ledger]
+url = "postgresql://admitone@db.internal/admitone"   # the password: PGPASSWORD, or all of it in ADMITONE_LEDGER__URL
+
+[evidence]
+path = "data/evidence"       # or the URL of an object store: s3://bucket/prefix
+
+[spark]
+master = "local[2,4]"        # or spark://host:7077
+
+# Where admitted events go: one family of events, one topic. The first key field that is present chooses the
+# partition, so that what belongs together stays in order. An event type needs a schema to be admitted; those below
+# that come without one stand for your own.
+
+[[topics]]                   # traffic: by flow, else by entity
+family = "traffic"
+topic = "admitted.traffic"
+event_types = ["page_view", "product_view", "api_request", "search", "purchase"]
+key_fields = ["metadata.flowId", "metadata.entityId", "metadata.partitionKey"]
+partitions = 12
+replication = 3
+retention = "7d"
+cleanup_policy = "delete"
+required = true              # a run without any of these is not closed unless that is waived by name
+
+[[topics]]                   # context: by merchant, else by arrival sequence
+family = "context"
+topic = "admitted.context"
+event_types = ["merchant_context"]
+key_fields = ["payload.merchantId", "payload.arrivalSequence"]
+partitions = 12
+replication = 3
+retention = "7d"
+
+[[topics]]                   # control: by what identifies a run
+family = "control"
+topic = "admitted.control"
+event_types = ["run_control"]
+key_fields = ["metadata.runId", "payload.controlId"]
+partitions = 3
+replication = 3
+retention = "30d"
+
+[[topics]]                   # decision: by idempotency key, else by the decision it descends from
+family = "decision"
+topic = "admitted.decision"
+event_types = ["decision", "action"]
+key_fields = ["payload.idempotencyKey", "payload.decisionId"]
+partitions = 12
+replication = 3
+retention = "30d"
 """

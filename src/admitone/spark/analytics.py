@@ -9,7 +9,7 @@ and a batch that was counted before is recognised by them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
 import pyarrow as pa
@@ -19,18 +19,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 from admitone.analytics.batches import gather_batch
 from admitone.analytics.counting import CountingPlan, build_deltas, count_batches
 from admitone.analytics.open import counting_parameters, item_rules, open_sketch_store
-from admitone.analytics.port import SketchStore
-from admitone.boundary.open import create_topics
-from admitone.core.errors import IntegrityError
+from admitone.analytics.port import NOTHING_READ, CountedBatch, PartitionRead, SketchStore
+from admitone.boundary.open import open_boundary
+from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.faults import crash_point
 from admitone.settings import Settings
-from admitone.spark.checkpoints import fresh_checkpoint
-from admitone.spark.source import packed_log_stream, unpacked
-from admitone.transport.open import open_transport
+from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
+from admitone.spark.failures import told_in_a_line
+from admitone.spark.source import Begin, begin_at, packed_log_stream, unpacked
+from admitone.transport.port import Topic
 
 QUERY = "analytics"
-TopicIds = Callable[[], dict[str, str]]
-"""Returns the id of each admitted topic's present incarnation, by name."""
+Present = Callable[[], dict[str, Topic]]
+"""Returns the admitted topics as they are now, by name."""
+
+Ends = Callable[[int], dict[str, dict[int, int]]]
+"""Returns the next offset after a batch, by topic name and partition."""
 
 _PARTIALS = "kind STRING, name STRING, minute BIGINT, payload BINARY"
 _DELTAS = "kind STRING, name STRING, minute BIGINT, sketch BINARY, summary BINARY, meta BINARY"
@@ -39,30 +43,65 @@ _DELTAS = "kind STRING, name STRING, minute BIGINT, sketch BINARY, summary BINAR
 def analytics_query(
     spark: SparkSession, settings: Settings, trigger: str = "500 milliseconds"
 ) -> StreamingQuery:
-    """Start the query from the store's marks."""
-    transport = open_transport(settings)
-    create_topics(settings, transport)
+    """Start the query from the store's marks, on the topics that are there."""
+    boundary = open_boundary(settings)
+    boundary.check_topics()
     names = [entry.topic for entry in settings.topics]
 
-    def topic_ids() -> dict[str, str]:
-        return {name: transport.topic(name).topic_id for name in names}
+    def present() -> dict[str, Topic]:
+        found = boundary.transport.describe(names)
+        return {name: state.topic for name, state in found.items()}
 
     store = open_sketch_store(settings)
-    stream = packed_log_stream(
-        spark,
-        settings,
-        topics=names,
-        starts=next_offsets(store, topic_ids()),
-        max_per_trigger=settings.topk.max_per_trigger,
-    )
+    topics = CountedTopics(present)
+    begin = begin_at(boundary.transport, topics.topics, next_offsets(store, topics.ids))
+    note_begin(store, begin)
+    stream = packed_log_stream(spark, settings, begin, settings.topk.max_per_trigger)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
-    return (
+    ends = partial(batch_ends, checkpoint)
+    query = (
         stream.writeStream.queryName(QUERY)
-        .foreachBatch(count_into(store, settings, topic_ids))
-        .option("checkpointLocation", str(checkpoint))
+        .foreachBatch(count_into(store, settings, topics, ends))
+        .option("checkpointLocation", checkpoint.as_uri())
         .trigger(processingTime=trigger)
         .start()
     )
+    query.beside = topics
+    return query
+
+
+class CountedTopics:
+    """The incarnations that a query counts, from its start to its end."""
+
+    def __init__(self, present: Present) -> None:
+        self._present = present
+        self._topics = present()
+        self.ids = {name: topic.topic_id for name, topic in self._topics.items()}
+        if not self.ids:
+            raise ContractDrift("None of the admitted topics is there.", "admitone topics create")
+
+    @property
+    def topics(self) -> list[Topic]:
+        """Return the topics themselves."""
+        return list(self._topics.values())
+
+    def error(self) -> IntegrityError | None:
+        """Return what to say when they are no longer the same: offsets of another topic mean nothing."""
+        if self._present() == self._topics:
+            return None
+        return IntegrityError(
+            "An admitted topic was created, deleted, recreated or given more partitions while the others were"
+            " counted.",
+            "run again: a new topic is counted from its beginning",
+        )
+
+    def partitions(self, names: Collection[str]) -> dict[str, int]:
+        """Return how many partitions some topics have, by their ids."""
+        return {
+            topic.topic_id: topic.partitions
+            for name, topic in self._topics.items()
+            if name in names
+        }
 
 
 def next_offsets(store: SketchStore, topic_ids: dict[str, str]) -> dict[str, dict[int, int]]:
@@ -78,51 +117,75 @@ def next_offsets(store: SketchStore, topic_ids: dict[str, str]) -> dict[str, dic
     }
 
 
+def note_begin(store: SketchStore, begin: Begin) -> None:
+    """Note where counting begins in partitions that are new to the store: what is removed there later is missed."""
+    known = store.marks()
+    reads = [
+        PartitionRead(topic.name, topic.topic_id, number, NOTHING_READ, first - 1, 0, 0, 0)
+        for topic, firsts in begin.items()
+        for number, first in enumerate(firsts)
+        if (topic.topic_id, number) not in known
+    ]
+    if reads:
+        store.commit(CountedBatch(reads, {}, [], _now()))
+
+
 def count_into(
-    store: SketchStore, settings: Settings, topic_ids: TopicIds
+    store: SketchStore, settings: Settings, topics: CountedTopics, ends: Ends
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that counts one micro-batch, with exactly one Spark action.
 
-    1. Read marks and kept values; fix the topics' incarnations.
+    1. Read marks and kept values.
     2. Count and build deltas: the only action.
-    3. Look again: offsets of a topic that was recreated meanwhile mean nothing.
+    3. Look whether the topics are still those the query began with.
     4. Commit counts and marks together.
     """
     rules = item_rules(settings)
     parameters = counting_parameters(settings)
+    ids = topics.ids
+    names = {topic_id: name for name, topic_id in ids.items()}
+    filtered = frozenset(entry.topic for entry in settings.topics if entry.filter_replays)
+    store.fit_marks(topics.partitions(filtered))
 
-    def count(batch: DataFrame, _batch_id: int) -> None:
-        ids = topic_ids()  # 1
-        names = {topic_id: name for name, topic_id in ids.items()}
-        marks = {
+    def count(batch: DataFrame, batch_id: int) -> None:
+        marks = {  # 1
             (names[topic_id], partition): offset
             for (topic_id, partition), offset in store.marks().items()
             if topic_id in names
         }
-        counted_at = time.time_ns() // 1_000_000
+        counted_at = _now()
+        upstream = {
+            (names[topic_id], partition): seen
+            for (topic_id, partition), seen in store.upstream_marks().items()
+            if topic_id in names
+        }
         plan = CountingPlan(
-            rules, marks, store.kept_values(), parameters.lateness, parameters.max_values
-        )
+            rules, marks, store.kept_values(), parameters.lateness, parameters.max_values, filtered,
+            upstream,
+        )  # fmt: skip
 
         def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return count_batches(plan, unpacked(batches))
 
         built = partial(build_deltas, parameters.sketch, counted_at)
-        table = (  # 2
-            batch.mapInArrow(counted, _PARTIALS)
-            .repartition(settings.spark.shuffle_partitions, "minute", "name")
-            .mapInArrow(built, _DELTAS)
-            .toArrow()
-        )
-        crash_point("analytics.counted")
-        if topic_ids() != ids:  # 3
-            raise IntegrityError(
-                "An admitted topic was recreated while it was counted.",
-                "run again: the new topic is counted from its beginning",
+        with told_in_a_line():
+            table = (  # 2
+                batch.mapInArrow(counted, _PARTIALS)
+                .repartition(settings.spark.shuffle_partitions, "minute", "name")
+                .mapInArrow(built, _DELTAS)
+                .toArrow()
             )
-        counted_batch = gather_batch(table, ids, marks, counted_at)
+        crash_point("analytics.counted")
+        changed = topics.error()  # 3
+        if changed is not None:
+            raise changed
+        counted_batch = gather_batch(table, ids, marks, counted_at, ends(batch_id))
         crash_point("analytics.committing")
         store.commit(counted_batch)  # 4
         crash_point("analytics.committed")
 
     return count
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

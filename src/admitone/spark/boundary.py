@@ -6,26 +6,29 @@ Each source partition is one task, in offset order, without a shuffle; the work 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from admitone.boundary.admission import Boundary, wall_clock
-from admitone.boundary.open import create_topics, open_boundary
+from admitone.boundary.admission import Boundary, Writable, wall_clock
+from admitone.boundary.open import open_boundary
 from admitone.boundary.partition import OwnedPartition
-from admitone.core.errors import IntegrityError
+from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
 from admitone.evidence.open import open_evidence
 from admitone.settings import Settings
-from admitone.spark.checkpoints import fresh_checkpoint
-from admitone.spark.source import packed_log_stream, unpacked
-from admitone.transport.port import Topic
+from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
+from admitone.spark.failures import told_in_a_line
+from admitone.spark.source import begin_at, packed_log_stream, unpacked
+from admitone.transport.contract import raw_topic
+from admitone.transport.port import Topic, Transport
 
 QUERY = "boundary"
 _SUMMARY = "block_id BIGINT, deliveries BIGINT, admitted BIGINT"
-_BYTES_AT_ONCE = 64 << 20
+BYTES_AT_ONCE = 64 << 20
 
 
 def boundary_query(
@@ -33,22 +36,18 @@ def boundary_query(
 ) -> StreamingQuery:
     """Start the query: take a new generation, resolve what the last one left, then read from the marks."""
     boundary = open_boundary(settings)
-    topic = create_topics(settings, boundary.transport)
+    topic = raw_topic(settings, boundary.transport)
     generation = boundary.start(topic)
     boundary.ledger.expire_segments(settings.dedup.retention)
-    stream = packed_log_stream(
-        spark,
-        settings,
-        topics=[topic.name],
-        starts={topic.name: next_offsets(boundary, topic)},
-        max_per_trigger=settings.transport.max_per_trigger,
-    )
+    begin = begin_at(boundary.transport, [topic], {topic.name: next_offsets(boundary, topic)})
+    note_read(boundary, topic, dict(enumerate(begin[topic])))
+    stream = packed_log_stream(spark, settings, begin, settings.transport.max_per_trigger)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
-    beside = Background()
+    beside = Beside(RawTopic(boundary.transport, topic))
     query = (
         stream.writeStream.queryName(QUERY)
-        .foreachBatch(admit_batch(settings, topic, generation, beside))
-        .option("checkpointLocation", str(checkpoint))
+        .foreachBatch(admit_batch(settings, beside, generation, checkpoint))
+        .option("checkpointLocation", checkpoint.as_uri())
         .trigger(processingTime=trigger)
         .start()
     )
@@ -57,31 +56,37 @@ def boundary_query(
 
 
 def next_offsets(boundary: Boundary, topic: Topic) -> dict[int, int]:
-    """Return the offset after each partition's mark, where there is one."""
-    marks = {
-        partition: boundary.ledger.mark(boundary.source(topic, partition)).offset
-        for partition in range(topic.partitions)
-    }
-    return {partition: offset + 1 for partition, offset in marks.items() if offset >= 0}
+    """Return the offset from which each partition goes on, where it was read before."""
+    found = {info.source: info.next_offset for info in boundary.ledger.sources()}
+    offsets = {number: found[boundary.source(topic, number)] for number in range(topic.partitions)}
+    return {number: offset for number, offset in offsets.items() if offset is not None}
+
+
+def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> None:
+    """Note how far partitions are read: their last offsets may hold no record, and are gone one day."""
+    boundary.ledger.read_up_to(
+        {boundary.source(topic, number): end for number, end in ends.items()}
+    )
 
 
 def admit_batch(
-    settings: Settings, topic: Topic, generation: int, beside: Background
+    settings: Settings, beside: Beside, generation: int, checkpoint: Path
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = open_boundary(settings)
     evidence = open_evidence(settings, boundary.ledger)
+    topic = beside.raw.topic
 
-    def admit(batch: DataFrame, _batch_id: int) -> None:
-        present = boundary.transport.topic(topic.name)
-        if present.topic_id != topic.topic_id:
-            raise IntegrityError(
-                f"Topic {topic.name!r} was recreated while the pipeline ran.",
-                "run again: the new topic is read from its beginning",
-            )
+    def admit(batch: DataFrame, batch_id: int) -> None:
+        changed = beside.raw.error()
+        if changed is not None:
+            raise changed
         boundary.recover(generation)
-        batch.mapInArrow(admit_partition(settings, topic, generation), _SUMMARY).collect()
-        beside.next(write_evidence_and_expire)
+        task = admit_partition(settings, topic, generation, boundary.writable)
+        with told_in_a_line():
+            batch.mapInArrow(task, _SUMMARY).collect()
+        note_read(boundary, topic, batch_ends(checkpoint, batch_id).get(topic.name, {}))
+        beside.evidence.next(write_evidence_and_expire)
 
     def write_evidence_and_expire() -> None:
         evidence.write_pending(wall_clock())
@@ -89,6 +94,49 @@ def admit_batch(
         boundary.ledger.expire_segments(settings.dedup.retention)
 
     return admit
+
+
+class RawTopic:
+    """The incarnation of the raw topic that a query reads, from its start to its end."""
+
+    def __init__(self, transport: Transport, topic: Topic) -> None:
+        self._transport = transport
+        self.topic = topic
+
+    def error(self) -> AdmitoneError | None:
+        """Return what to say when it is no longer the same: offsets of another topic mean nothing."""
+        name, partitions = self.topic.name, self.topic.partitions
+        found = self._transport.describe([name]).get(name)
+        if found is None or found.topic.topic_id != self.topic.topic_id:
+            return IntegrityError(
+                f"Topic {name!r} was {'deleted' if found is None else 'recreated'} while the pipeline ran: what was"
+                " not decided by then is gone.",
+                "run again: a new topic is read from its beginning",
+            )
+        if found.topic.partitions != partitions:
+            return ContractDrift(
+                f"Topic {name!r} has {found.topic.partitions} partitions, it had {partitions} when the"
+                " pipeline began: what arrives in the others is not read.",
+                f"set raw_partitions = {found.topic.partitions} in [transport] and run again",
+            )
+        if not found.append_time:
+            return ContractDrift(
+                f"Topic {name!r} no longer carries the log's own time, by which deliveries are judged.",
+                "set message.timestamp.type of the topic to LogAppendTime and run again",
+            )
+        return None
+
+
+class Beside:
+    """What must stay well beside the batches: the raw topic, and the evidence that is being written."""
+
+    def __init__(self, raw: RawTopic) -> None:
+        self.raw = raw
+        self.evidence = Background()
+
+    def error(self) -> BaseException | None:
+        """Return what is wrong, so that nobody has to wait for a next batch to hear of it."""
+        return self.raw.error() or self.evidence.error()
 
 
 class Background:
@@ -105,21 +153,21 @@ class Background:
         self._running = self._worker.submit(task)
 
     def error(self) -> BaseException | None:
-        """Return what ended the last task, so that nobody has to wait for a next batch to hear of it."""
+        """Return what ended the last task."""
         if self._running is None or not self._running.done():
             return None
         return self._running.exception()
 
 
 def admit_partition(
-    settings: Settings, topic: Topic, generation: int
+    settings: Settings, topic: Topic, generation: int, writable: Writable
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what one task does with its partition: gather Arrow batches into blocks and admit them."""
 
     def admit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        boundary = open_boundary(settings)
+        boundary = open_boundary(settings, writable)
         owned: OwnedPartition | None = None
-        for records in _gathered(unpacked(batches), settings.pipeline.max_block):
+        for records in gathered(unpacked(batches), settings.pipeline.max_block):
             if owned is None:
                 owned = boundary.own(topic, records["partition"][0].as_py(), generation)
             for block in owned.admit(records):
@@ -134,16 +182,20 @@ def admit_partition(
     return admit
 
 
-def _gathered(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Join small batches until they make a block, by rows or by bytes."""
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Join small batches until they make a block, by rows or by bytes; a large one stays by itself."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
+        if waiting and _bytes_of(waiting) + batch.nbytes > BYTES_AT_ONCE:
+            yield pa.Table.from_batches(waiting)
+            waiting = []
         waiting.append(batch)
-        if (
-            sum(piece.num_rows for piece in waiting) >= rows
-            or sum(piece.nbytes for piece in waiting) >= _BYTES_AT_ONCE
-        ):
+        if sum(piece.num_rows for piece in waiting) >= rows:
             yield pa.Table.from_batches(waiting)
             waiting = []
     if any(piece.num_rows for piece in waiting):
         yield pa.Table.from_batches(waiting)
+
+
+def _bytes_of(batches: list[pa.RecordBatch]) -> int:
+    return sum(batch.nbytes for batch in batches)

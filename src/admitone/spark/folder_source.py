@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from admitone.settings import Settings
+from admitone.spark.packing import pack
 from admitone.transport.folder import FolderLog
 from admitone.transport.port import Topic
 
@@ -27,8 +28,8 @@ _SCHEMA = (
     " timestampType INT, headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
 
-_PACKED_SCHEMA = "partition INT, records BINARY"
-_PACKED_BYTES = 8 << 20
+PACKED_RECORDS = "records"
+_PACKED_SCHEMA = f"partition INT, {PACKED_RECORDS} BINARY"
 
 Offsets = dict[str, dict[str, int]]
 """Next offset by topic id and partition (text, because Spark keeps offsets as JSON)."""
@@ -145,18 +146,11 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
 
 
 def _pack(batch: pa.RecordBatch, partition: int) -> pa.RecordBatch:
-    """Return a few rows that hold the records as Arrow bytes, each of a bounded size."""
-    pieces = max(1, -(-batch.nbytes // _PACKED_BYTES))
-    rows = max(1, -(-batch.num_rows // pieces))
-    packed = []
-    for start in range(0, batch.num_rows, rows):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch.slice(start, rows))
-        packed.append(sink.getvalue().to_pybytes())
+    """Return a few rows that hold the records as Arrow bytes."""
+    packed = pack(batch)
     return pa.RecordBatch.from_arrays(
         [pa.repeat(pa.scalar(partition, pa.int32()), len(packed)), pa.array(packed, pa.binary())],
-        names=["partition", "records"],
+        names=["partition", PACKED_RECORDS],
     )
 
 

@@ -10,24 +10,29 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from admitone.core.errors import ConfigurationError
 from admitone.settings import Settings
 from admitone.spark.kafka_source import kafka_packages
 
 LOG = "data/spark.log"
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
-    """Start a session with what the pipeline needs and nothing that listens beyond this machine.
+    """Start a session with what the pipeline needs; without a cluster nothing listens beyond this machine.
 
     What Spark and its workers print goes to `data/spark.log`.
     """
     # Workers must be the interpreter that has this package, not whichever python3 comes first.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    on_this_machine = settings.spark.master == "local" or settings.spark.master.startswith("local[")
+    if on_this_machine:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    else:
+        _must_be_reachable(settings)
     options = {
         "spark.driver.memory": settings.spark.driver_memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(_LOOPBACK if on_this_machine else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
@@ -47,6 +52,23 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
         builder = builder.config(key, value)
     with _output_to(settings.resolve(LOG)):
         return builder.getOrCreate()
+
+
+def _must_be_reachable(settings: Settings) -> None:
+    """Refuse a log or a ledger that is a file of this machine: tasks run on others."""
+    files = [
+        place
+        for place, is_file in (
+            (f"the log in {settings.transport.path}", settings.transport.kind == "folder"),
+            ("the ledger in SQLite", settings.ledger.url.startswith("sqlite:")),
+        )
+        if is_file
+    ]
+    if files:
+        raise ConfigurationError(
+            f"On {settings.spark.master} tasks run on other machines, which do not see {' and '.join(files)}.",
+            'use [transport] kind = "kafka" and a postgresql:// ledger, or master = "local[*,4]"',
+        )
 
 
 @contextmanager

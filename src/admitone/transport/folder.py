@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound
+from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound, NotWritten
 from admitone.files import make_durable
 from admitone.sqlite import Database
 from admitone.transport.port import (
@@ -174,8 +174,11 @@ class FolderLog:
 
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction."""
+        topics = self.describe(list(records))
+        for missing in records.keys() - topics.keys():
+            raise _not_written(missing)
         pieces = [
-            (topic, partition, order, self._write_file(self.topic(topic), partition, rows))
+            (topic, partition, order, self._write_file(topics[topic].topic, partition, rows))
             for topic, table in records.items()
             for partition, order, rows in _by_partition(table)
         ]
@@ -274,6 +277,13 @@ def _present(rows: list[tuple[int]], topic: Topic) -> list[int]:
     return [offset for (offset,) in rows]
 
 
+def _not_written(topic: str) -> NotWritten:
+    return NotWritten(
+        f"Topic {topic!r} is gone, or has fewer partitions than records were made for.",
+        "admitone topics check",
+    )
+
+
 def _list_file(
     db: sqlite3.Connection, topic: str, partition: int, records: int, now: int, file: str
 ) -> tuple[int, int]:
@@ -283,9 +293,7 @@ def _list_file(
         (topic_id, partition),
     ).fetchone()
     if held is None:
-        raise NotFound(
-            f"Topic {topic!r} was deleted while records were written to it.", "run again"
-        )
+        raise _not_written(topic)
     base, append_time = held
     # Don't let append time go backwards when the clock does.
     now = max(now, append_time)

@@ -29,8 +29,8 @@ from confluent_kafka.admin import (
 
 from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUnreachable
 from admitone.settings import Settings
-from admitone.transport.kafka_clients import librdkafka_options, logger
-from admitone.transport.kafka_errors import error_of, explained
+from admitone.transport.kafka_clients import connect, librdkafka_options
+from admitone.transport.kafka_errors import NO_LEADER, Complaints, error_of, explained
 from admitone.transport.kafka_publish import KafkaProducer
 from admitone.transport.kafka_read import read_committed, record_batch
 from admitone.transport.port import (
@@ -41,8 +41,6 @@ from admitone.transport.port import (
     TopicState,
 )
 
-_ADMIN_PATIENCE_S = 30.0
-
 
 class KafkaLog:
     """A `Transport` on Kafka; nothing is connected before it is used."""
@@ -52,6 +50,8 @@ class KafkaLog:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.transport.kafka
         self._options = librdkafka_options(settings)
+        self._patience_s = self._settings.delivery_timeout / 1_000
+        self._complaints = Complaints()
         self._producers: dict[str, tuple[int, KafkaProducer]] = {}
 
     @cached_property
@@ -76,7 +76,7 @@ class KafkaLog:
             },
         )
         try:
-            self._admin.create_topics([wanted])[name].result(_ADMIN_PATIENCE_S)
+            self._answer(self._admin.create_topics([wanted])[name])
         except KafkaException as failure:
             error = error_of(failure)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -121,7 +121,7 @@ class KafkaLog:
         """Delete the topic and wait until it is gone."""
         self.topic(name)
         self._ask(self._admin.delete_topics([name])[name], f"deleting {name!r}")
-        deadline = time.monotonic() + _ADMIN_PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while name in self._describe([name]):
             if time.monotonic() > deadline:
                 raise ServiceUnreachable(f"Topic {name!r} does not go away.", "try again later")
@@ -178,15 +178,15 @@ class KafkaLog:
         self._producers.clear()
 
     def _read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[list[Any]]:
-        # Consumers know topics by name only: it must be the same one before and after.
-        self._check(topic)
-        patience_s = self._settings.look_timeout / 1_000
-        for messages in read_committed(
-            self._options, topic.name, partition, start, end, patience_s
-        ):
-            self._check(topic)
-            yield messages
-        self._check(topic)
+        return read_committed(
+            self._options,
+            topic.name,
+            partition,
+            start,
+            end,
+            self._settings.look_timeout / 1_000,
+            lambda: self._check(topic),
+        )
 
     def _check(self, topic: Topic) -> None:
         found = self._describe([topic.name]).get(topic.name)
@@ -199,25 +199,27 @@ class KafkaLog:
     def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
         self._check(topic)
         wanted = {TopicPartition(topic.name, number): which for number in range(topic.partitions)}
-        answers = self._admin.list_offsets(
-            wanted, isolation_level=level, request_timeout=_ADMIN_PATIENCE_S
-        )
-        found = {
-            place.partition: self._ask(future, f"asking how far {topic.name!r} goes").offset
-            for place, future in answers.items()
-        }
-        return [found[number] for number in range(topic.partitions)]
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            answers = self._admin.list_offsets(wanted, isolation_level=level)
+            try:
+                found = {place.partition: self._answer(answers[place]).offset for place in answers}
+            except KafkaException as failure:
+                error = error_of(failure)
+                if error.code() not in NO_LEADER or time.monotonic() > deadline:
+                    raise explained(error, f"asking how far {topic.name!r} goes") from failure
+                time.sleep(0.05)
+                continue
+            return [found[number] for number in range(topic.partitions)]
 
     def _describe(self, names: Sequence[str]) -> dict[str, TopicDescription]:
         if not names:
             return {}
-        futures = self._admin.describe_topics(
-            TopicCollection(list(names)), request_timeout=_ADMIN_PATIENCE_S
-        )
+        futures = self._admin.describe_topics(TopicCollection(list(names)))
         found = {}
         for name, future in futures.items():
             try:
-                found[name] = future.result()
+                found[name] = self._answer(future)
             except KafkaException as failure:
                 error = error_of(failure)
                 if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -226,7 +228,7 @@ class KafkaLog:
 
     def _await_topic(self, name: str) -> Topic:
         """Return a topic once all of its partitions have a leader."""
-        deadline = time.monotonic() + _ADMIN_PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while True:
             found = self._describe([name]).get(name)
             if found is not None and all(part.leader is not None for part in found.partitions):
@@ -246,19 +248,27 @@ class KafkaLog:
         return explained(error, f"creating topic {name!r}")
 
     @cached_property
-    def _admin(self) -> AdminClient:
-        return AdminClient(self._options, logger=logger)
+    def _admin(self) -> Any:
+        return connect(AdminClient, self._options, self._complaints)
 
     def _ask(self, future: Any, doing: str) -> Any:
         try:
-            return future.result(_ADMIN_PATIENCE_S)
+            return self._answer(future)
         except KafkaException as failure:
             raise explained(error_of(failure), doing) from failure
-        except TimeoutError as failure:
-            raise ServiceUnreachable(
-                f"Kafka does not answer while {doing}.",
-                "check [transport.kafka] bootstrap and that the brokers run",
-            ) from failure
+
+    def _answer(self, future: Any) -> Any:
+        """Wait for a broker's answer, unless it is sure that none will come."""
+        self._complaints.clear()
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return future.result(0.1)
+            except TimeoutError:
+                self._admin.poll(0)
+                if self._complaints.denied or time.monotonic() > deadline:
+                    silence = KafkaError(KafkaError._TIMED_OUT)
+                    raise KafkaException(self._complaints.behind(silence)) from None
 
 
 def _topic(description: TopicDescription) -> Topic:

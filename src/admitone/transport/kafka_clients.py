@@ -7,21 +7,34 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
+from confluent_kafka import KafkaException
 from pydantic import SecretStr
 
 from admitone.core.errors import ConfigurationError
 from admitone.settings import KafkaSettings, Settings
+from admitone.transport.kafka_errors import Complaints, error_of, explained
+
+Options = dict[str, str | int]
 
 logger = logging.getLogger("admitone.kafka")
 # Without a handler of its own librdkafka's remarks would end up between a command's messages.
 logger.addHandler(logging.NullHandler())
 
 
-def librdkafka_options(settings: Settings) -> dict[str, str | int]:
+def connect(kind: type[Any], options: Options, complaints: Complaints) -> Any:
+    """Return a librdkafka client; it connects in the background when it is used."""
+    try:
+        return kind({**options, "error_cb": complaints}, logger=logger)
+    except KafkaException as failure:
+        raise explained(error_of(failure), "reaching the brokers") from failure
+
+
+def librdkafka_options(settings: Settings) -> Options:
     """Return what every librdkafka client needs to reach the brokers."""
     kafka = settings.transport.kafka
-    options: dict[str, str | int] = {
+    options: Options = {
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": kafka.security_protocol,
         "client.id": f"admitone-{settings.pipeline.name}",

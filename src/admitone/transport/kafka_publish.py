@@ -2,16 +2,20 @@
 
 Only the request to commit can make a transaction readable. So whatever fails before it has certainly written nothing;
 whatever fails in it may have, and is for the boundary to find out behind a new fence.
+
+A refusal ends the transaction and names, at best, the records of one batch. Which records are refused is then found by
+sending them again in smaller and smaller pieces, in transactions that are never committed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from contextlib import suppress
 
-import numpy as np
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
+from admitone.collector import garbage_collection_paused
 from admitone.core.errors import (
     AdmitoneError,
     Fenced,
@@ -19,29 +23,34 @@ from admitone.core.errors import (
     RecordsRefused,
     ServiceUnreachable,
 )
-from admitone.transport.kafka_clients import logger
-from admitone.transport.kafka_errors import FENCED, REFUSED, error_of, explained
+from admitone.faults import crash_point
+from admitone.transport.kafka_clients import Options, connect
+from admitone.transport.kafka_errors import FENCED, REFUSED, Complaints, error_of, explained
+from admitone.transport.kafka_parts import Part, Sizes, says_nothing, telling
 from admitone.transport.port import Appended
 
-Report = Callable[[KafkaError | None, Message], None]
 _SERVED_EVERY = 10_000
+_BATCH_BYTES = 1_000_000
+_PASSED_EASILY = 8
+_ABORT_STEP_S = 0.5
 
 
 class KafkaProducer:
     """One holder of a producer name; good for as long as nothing fails and nobody takes the name over."""
 
     def __init__(
-        self,
-        options: dict[str, str | int],
-        name: str,
-        *,
-        delivery_timeout_ms: int,
-        transaction_timeout_ms: int,
+        self, options: Options, name: str, *, delivery_timeout_ms: int, transaction_timeout_ms: int
     ) -> None:
         self._name = name
         self._patience_s = delivery_timeout_ms / 1_000
         self._usable = True
-        self._producer = Producer(
+        self._together: int | None = None
+        """How many bytes may travel in one batch, where brokers take less than the client would send."""
+        self._skipped = False
+        """Whether a refusal left a gap in the sequence numbers, which the client closes with the next failure."""
+        self._complaints = Complaints()
+        self._producer = connect(
+            Producer,
             {
                 **options,
                 "transactional.id": f"admitone:{name}",
@@ -50,23 +59,29 @@ class KafkaProducer:
                 "linger.ms": 5,
                 "queue.buffering.max.messages": 2_000_000,
                 "queue.buffering.max.kbytes": 2_000_000,
+                "batch.size": _BATCH_BYTES,
                 # The broker, not the client, says how large a record may be.
                 "message.max.bytes": 64 << 20,
             },
-            logger=logger,
+            self._complaints,
         )
         try:
             self._producer.init_transactions(self._patience_s)
         except KafkaException as failure:
+            error = self._reason(error_of(failure))
             self.close()
-            raise explained(error_of(failure), f"taking over producer {name!r}") from failure
+            raise explained(error, f"taking over producer {name!r}") from failure
 
     def append(self, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction."""
         if not self._usable:
             raise NotWritten(f"Producer {self._name!r} failed before.", "take its name over again")
         try:
-            return self._append(records)
+            while True:
+                with garbage_collection_paused():
+                    appended = self._append(records)
+                if appended is not None:
+                    return appended
         except RecordsRefused:
             raise
         except BaseException:
@@ -76,50 +91,76 @@ class KafkaProducer:
     def close(self) -> None:
         """Let go of the connections; what is not committed never will be."""
         self._usable = False
-        self._producer.purge()
-        self._producer.close()
+        # Closing it would wait for brokers that may be gone, and leave the client trying in the background.
+        del self._producer
 
-    def _append(self, records: dict[str, pa.Table]) -> Appended:
-        parts = {topic: _Part(table) for topic, table in records.items()}
+    def _append(self, records: dict[str, pa.Table]) -> Appended | None:
+        """Append, or return nothing when it is worth another try with less in a batch."""
+        parts = [Part(topic, table) for topic, table in records.items()]
         self._begin()
-        self._send(parts)
-        refused = {topic: part.refused() for topic, part in parts.items()}
-        if any(refused.values()) or any(part.failed() for part in parts.values()):
-            failure = next(filter(None, (part.failed() for part in parts.values())), None)
-            self._abort(failure)
-            suspects = {topic: rows for topic, rows in refused.items() if rows}
-            raise self._refusal(records, suspects)
+        self._send(parts, self._together)
+        if any(part.failed for part in parts):
+            if self._failure(parts):
+                self._sort_out(records)
+            return None
+        crash_point("kafka.delivered")
         self._commit()
-        return Appended(
-            {topic: part.offsets() for topic, part in parts.items()},
-            max(part.appended_at() for part in parts.values()),
-        )
+        offsets = {part.topic: part.offsets() for part in parts}
+        if any(given.null_count for given in offsets.values()):
+            raise ServiceUnreachable(
+                f"Kafka took what {self._name!r} published and did not say where it is.",
+                "run again, which looks for it",
+            )
+        return Appended(offsets, max(part.appended_at for part in parts))
 
-    def _send(self, parts: dict[str, _Part]) -> None:
-        """Hand everything over and wait until each record is delivered or has failed."""
+    def _failure(self, parts: list[Part]) -> bool:
+        """Give a failed transaction up; return whether it was for a refusal, or is only worth another try."""
+        self._abort()
+        error = min((error for part in parts for error in part.errors()[:1]), key=telling)
+        refused = error.code() in REFUSED
+        if not refused and not (self._skipped and says_nothing(error)):
+            raise self._not_written(error)
+        self._skipped = refused
+        return refused
+
+    def _send(self, parts: list[Part], together: int | None = None) -> None:
+        """Hand everything over and wait until each record is delivered, or one has failed."""
         try:
-            self._produce(parts)
-            self._producer.flush()
+            for part in parts:
+                for start, end in part.pieces(together):
+                    self._produce(part, start, end)
+                    if together is not None:
+                        self._wait(parts)
+                    if part.failed:
+                        return
+            self._wait(parts)
         except KafkaException as failure:
             raise self._not_written(error_of(failure)) from failure
 
-    def _produce(self, parts: dict[str, _Part]) -> None:
-        producer = self._producer
-        for topic, part in parts.items():
-            for row, (partition, key, value, headers, report) in enumerate(part.lines()):
-                while True:
-                    try:
-                        producer.produce(
-                            topic, value, key, partition, on_delivery=report, headers=headers
-                        )
-                    except BufferError:
-                        producer.poll(0.1)
-                        continue
-                    except KafkaException as failure:
-                        part.not_sent(row, partition, error_of(failure))
-                    break
-                if row % _SERVED_EVERY == 0:
-                    producer.poll(0)
+    def _produce(self, part: Part, start: int, end: int) -> None:
+        producer, topic = self._producer, part.topic
+        lines = part.lines(start, end)
+        for row, (partition, key, value, headers, report) in enumerate(lines):
+            while True:
+                try:
+                    producer.produce(
+                        topic, value, key, partition, on_delivery=report, headers=headers
+                    )
+                except BufferError:
+                    producer.poll(0.1)
+                    continue
+                except KafkaException as failure:
+                    part.not_sent(error_of(failure))
+                break
+            if row % _SERVED_EVERY == 0:
+                producer.poll(0)
+                if part.failed:
+                    return
+
+    def _wait(self, parts: list[Part]) -> None:
+        # Once a record has failed nothing more is sent: the rest would wait for its time-out.
+        while self._producer.flush(0.1) and not any(part.failed for part in parts):
+            pass
 
     def _begin(self) -> None:
         try:
@@ -127,14 +168,18 @@ class KafkaProducer:
         except KafkaException as failure:
             raise self._not_written(error_of(failure)) from failure
 
-    def _abort(self, reason: KafkaError | None) -> None:
-        """Give the open transaction up; `reason` is what made it hopeless, None when only records were refused."""
-        try:
-            self._producer.abort_transaction(self._patience_s)
-        except KafkaException as failure:
-            raise self._not_written(error_of(failure)) from failure
-        if reason is not None:
-            raise self._not_written(reason)
+    def _abort(self) -> None:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                self._producer.abort_transaction(_ABORT_STEP_S)
+                return
+            except KafkaException as failure:
+                error = error_of(failure)
+                if not error.retriable() or time.monotonic() > deadline:
+                    raise self._not_written(error) from failure
+            # What fails while the transaction is given up is queued again and would wait for its time-out.
+            self._producer.purge(in_flight=False)
 
     def _commit(self) -> None:
         try:
@@ -148,133 +193,65 @@ class KafkaProducer:
                 "check that the brokers run, then run again, which looks for it",
             ) from failure
 
-    def _refusal(self, records: dict[str, pa.Table], suspects: dict[str, list[int]]) -> Exception:
-        """Return which of the records are refused when they travel alone: a refusal names a whole batch."""
-        refused = {
-            topic: sorted(self._refused_alone(records, topic, rows))
-            for topic, rows in suspects.items()
-        }
-        refused = {topic: rows for topic, rows in refused.items() if rows}
-        if not refused:
-            return NotWritten(
-                "The broker refuses records only when they travel together.",
-                "raise max.message.bytes of the topic above 1 MB",
+    def _sort_out(self, records: dict[str, pa.Table]) -> None:
+        """Say which records are refused; where none is, note how few bytes may travel together."""
+        refused, together = {}, self._together or _BATCH_BYTES
+        for topic, table in records.items():
+            rows, least = self._refused(topic, table)
+            together = min(together, least)
+            if rows:
+                refused[topic] = rows
+        if refused:
+            count = sum(map(len, refused.values()))
+            raise RecordsRefused(f"The broker refuses {count} records.", refused)
+        self._together = together // 2
+        if not self._together:
+            raise NotWritten(
+                "The broker refuses records at one time and takes them at another.",
+                "compare max.message.bytes of the topics on all brokers",
             )
-        count = sum(map(len, refused.values()))
-        return RecordsRefused(f"The broker refuses {count} records.", refused)
 
-    def _refused_alone(
-        self, records: dict[str, pa.Table], topic: str, rows: list[int]
-    ) -> Iterator[int]:
-        part = _Part(records[topic].take(pa.array(rows)))
-        self._begin()
-        self._send({topic: part})
-        failed = part.failed()
-        refused = part.refused()
-        self._abort(failed)
-        if not refused:
-            return
-        if len(rows) == 1:
-            yield rows[0]
-            return
-        half = len(rows) // 2
-        yield from self._refused_alone(records, topic, rows[:half])
-        yield from self._refused_alone(records, topic, rows[half:])
+    def _refused(self, topic: str, table: pa.Table) -> tuple[list[int], int]:
+        """Return the rows that are refused alone, and the least bytes that were refused only together."""
+        refused: list[int] = []
+        sizes = Sizes(table)
+        least = together = most = self._together or _BATCH_BYTES
+        start = passed = 0
+        while start < table.num_rows:
+            if not passed:
+                self._begin()
+            end = sizes.end(start, together)
+            part = Part(topic, table.slice(start, end - start))
+            self._send([part])
+            if not part.failed:
+                start, passed = end, passed + 1
+                if passed % _PASSED_EASILY == 0:
+                    together = min(2 * together, most)
+                continue
+            passed = 0
+            if not self._failure([part]):
+                continue
+            if end == start + 1:
+                refused.append(start)
+                start = end
+            else:
+                together = sizes.between(start, end) // 2
+                least = min(least, 2 * together)
+        if passed:
+            self._abort()
+        return refused, least
 
     def _not_written(self, error: KafkaError) -> AdmitoneError:
         if error.code() in FENCED:
             return self._fenced(error)
-        told = explained(error, f"publishing as {self._name!r}")
+        told = explained(self._reason(error), f"publishing as {self._name!r}")
         return NotWritten(told.problem, told.remedy)
+
+    def _reason(self, error: KafkaError) -> KafkaError:
+        # A client that is done for says so again at every call.
+        with suppress(KafkaException):
+            self._producer.poll(0)
+        return self._complaints.behind(error)
 
     def _fenced(self, error: KafkaError) -> Fenced:
         return Fenced(f"Producer {self._name!r} was fenced: {error.str()}.")
-
-
-class _Part:
-    """What goes to one topic, with the broker's answer for each record, in the order handed over."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self._partitions = table["partition"].to_numpy()
-        self._answers: dict[int, list[int | KafkaError]] = {
-            number: [] for number in np.unique(self._partitions).tolist()
-        }
-        self._appended_at = 0
-        self._unsent: list[tuple[int, int, KafkaError]] = []
-
-    def lines(
-        self,
-    ) -> Iterator[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]], Report]]:
-        """Yield what to produce, each with the function that takes its delivery report."""
-        headers = self._table["headers"].combine_chunks()
-        entries = headers.flatten()
-        pairs = list(zip(entries.field(0).to_pylist(), entries.field(1).to_pylist(), strict=True))
-        lengths = np.asarray(headers.value_lengths().fill_null(0))
-        edges = np.concatenate([[0], np.cumsum(lengths)]).tolist()
-        reports = {number: self._report(number) for number in self._answers}
-        for partition, key, value, start, end in zip(
-            self._partitions.tolist(),
-            self._table["key"].to_pylist(),
-            self._table["value"].to_pylist(),
-            edges[:-1],
-            edges[1:],
-            strict=True,
-        ):
-            yield partition, key, value, pairs[start:end], reports[partition]
-
-    def not_sent(self, row: int, partition: int, error: KafkaError) -> None:
-        """Note a record that the client itself did not take."""
-        self._unsent.append((row, partition, error))
-
-    def refused(self) -> list[int]:
-        """Return the rows that came back with a refusal of the record itself."""
-        return [
-            row
-            for row, answer in self._by_row()
-            if isinstance(answer, KafkaError) and answer.code() in REFUSED
-        ]
-
-    def failed(self) -> KafkaError | None:
-        """Return an error that says something else than that a record was refused, the most telling first."""
-        errors = [answer for _, answer in self._by_row() if isinstance(answer, KafkaError)]
-        refusals = [error for error in errors if error.code() in REFUSED]
-        others = [error for error in errors if error.code() not in REFUSED]
-        if refusals:
-            # What else was in the queue is purged together with a refused record.
-            others = [error for error in others if error.code() not in _PURGED]
-        others.sort(key=lambda error: error.code() not in FENCED)
-        return others[0] if others else None
-
-    def offsets(self) -> pa.Int64Array:
-        """Return where each record went."""
-        given = np.empty(len(self._partitions), dtype=np.int64)
-        for number, answers in self._answers.items():
-            given[self._partitions == number] = answers
-        return pa.array(given)
-
-    def appended_at(self) -> int:
-        """Return the log's time of the last record."""
-        return self._appended_at
-
-    def _report(self, partition: int) -> Report:
-        # Reports of one partition come in the order of its records.
-        answer = self._answers[partition].append
-
-        def report(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                answer(error)
-                return
-            answer(message.offset())
-            self._appended_at = max(self._appended_at, message.timestamp()[1])
-
-        return report
-
-    def _by_row(self) -> Iterator[tuple[int, int | KafkaError]]:
-        unsent = {row: error for row, _, error in self._unsent}
-        waiting = {number: iter(answers) for number, answers in self._answers.items()}
-        for row, partition in enumerate(self._partitions.tolist()):
-            yield row, unsent[row] if row in unsent else next(waiting[partition])
-
-
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE})

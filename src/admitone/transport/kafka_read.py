@@ -8,7 +8,7 @@ would take it for absent. So a read goes on until the noted end is reached, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -22,30 +22,36 @@ from confluent_kafka import (
 )
 
 from admitone.core.errors import IntegrityError, Unreadable
-from admitone.transport.kafka_clients import logger
-from admitone.transport.kafka_errors import error_of, explained
+from admitone.transport.kafka_clients import Options, connect
+from admitone.transport.kafka_errors import NO_LEADER, Complaints, error_of, explained
 from admitone.transport.port import LOG_APPEND_TIME, RECORD_SCHEMA
 
 _MESSAGES_AT_ONCE = 10_000
 _OUT_OF_RANGE = frozenset({KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET})
-_PASSING = frozenset(
-    {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
-     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
-)  # fmt: skip
+_PASSING = NO_LEADER | {
+    KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT,
+}  # fmt: skip
 
 
 def read_committed(
-    options: dict[str, str | int],
+    options: Options,
     topic: str,
     partition: int,
     start: int,
     end: int,
     patience_s: float,
+    check: Callable[[], None],
 ) -> Iterator[list[Message]]:
-    """Yield committed messages with start <= offset < end, some at a time; return when the end is reached."""
+    """Yield committed messages with start <= offset < end, some at a time; return when the end is reached.
+
+    Consumers know topics by name only: `check` says, after each look, that it is still the same one.
+    """
+    check()
     if start >= end:
         return
-    consumer = Consumer(
+    complaints = Complaints()
+    consumer = connect(
+        Consumer,
         {
             **options,
             "group.id": "admitone",
@@ -54,20 +60,26 @@ def read_committed(
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": 64 << 10,
+            # Where there is nothing more to come a broker would think about it for half a second.
+            "fetch.wait.max.ms": 20,
         },
-        logger=logger,
+        complaints,
     )
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
         reached, deadline = start, time.monotonic() + patience_s
         while reached < end:
-            found = consumer.consume(_MESSAGES_AT_ONCE, 0.2)
-            records, position = _sorted_out(found, topic, partition, start)
+            first = consumer.poll(0.2)
+            more = [] if first is None else [first, *consumer.consume(_MESSAGES_AT_ONCE, 0)]
+            check()
+            records, position = _sorted_out(more, topic, partition, start)
             wanted = [message for message in records if message.offset() < end]
             if wanted:
                 yield wanted
             if position is not None and position > reached:
                 reached, deadline = position, time.monotonic() + patience_s
+            elif complaints.denied:
+                raise KafkaException(complaints.behind(KafkaError(KafkaError._TIMED_OUT)))
             elif time.monotonic() > deadline:
                 raise Unreadable(
                     f"Partition {partition} of {topic!r} is readable up to offset {reached}, not up to"

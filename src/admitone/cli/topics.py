@@ -1,0 +1,167 @@
+"""`topics`: are they as agreed, and what to do where they are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from admitone.cli.output import (
+    Author,
+    Home,
+    Json,
+    author_of,
+    err,
+    number,
+    out,
+    print_json,
+    settings_at,
+    table,
+)
+
+if TYPE_CHECKING:
+    from admitone.boundary.admission import Boundary
+    from admitone.core.contract import Checked, Keeping
+    from admitone.settings import Settings
+
+app = typer.Typer(
+    help="The topic contract against the live log.", no_args_is_help=True, rich_markup_mode=None
+)
+
+_EXIT_DRIFT = 7
+
+
+@app.command("check")
+def check(home: Home = None, as_json: Json = False) -> None:
+    """Compare the topics with the map; exit with 7 where they differ."""
+    settings = settings_at(home)
+    _show(settings, _boundary(settings), as_json)
+
+
+@app.command("create")
+def create(author: Author = None, home: Home = None, as_json: Json = False) -> None:
+    """Create the topics that are missing, as the map says, and accept them; then check all."""
+    from admitone.boundary.admission import wall_clock
+    from admitone.transport.contract import check_contracts, create_topic, raw_contract
+
+    settings = settings_at(home)
+    boundary = _boundary(settings)
+    made = boundary.topics.create(wall_clock(), author_of(author), "admitone topics create")
+    for raw in check_contracts([raw_contract(settings)], boundary.transport, {}):
+        if raw.live is None:
+            made.append(create_topic(raw.contract, boundary.transport).name)
+    if not as_json:
+        err().print(f"created {', '.join(made)}" if made else "nothing is missing", markup=False)
+    _show(settings, boundary, as_json)
+
+
+@app.command("accept")
+def accept(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the map.")],
+    why: Annotated[str, typer.Option("--reason", help="Why; kept with the acceptance.")],
+    author: Author = None,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Accept a topic that was created again under its old name; then check all."""
+    from admitone.boundary.admission import wall_clock
+
+    settings = settings_at(home)
+    boundary = _boundary(settings)
+    new = boundary.topics.accept(topic, wall_clock(), author_of(author), why)
+    if not as_json:
+        err().print(f"{topic} {'accepted' if new else 'was accepted before'}", markup=False)
+    _show(settings, boundary, as_json)
+
+
+def checked_document(checked: Checked) -> dict[str, Any]:
+    """Return a topic and its contract as the interface spells them."""
+    from dataclasses import asdict
+
+    contract, live = checked.contract, checked.live
+    return {
+        "topic": checked.topic,
+        "raw": contract.raw,
+        "as_agreed": checked.as_agreed,
+        "wanted": {"partitions": contract.partitions, **asdict(contract.keeping)},
+        "found": None
+        if live is None
+        else {
+            "topic_id": live.topic_id,
+            "partitions": live.partitions,
+            **({} if live.keeping is None else asdict(live.keeping)),
+        },
+        "accepted": checked.accepted,
+        "differences": [
+            {
+                "kind": str(each.kind),
+                "expected": each.expected,
+                "found": each.found,
+                "remedy": each.remedy,
+            }
+            for each in checked.differences
+        ],
+    }
+
+
+def _boundary(settings: Settings) -> Boundary:
+    from admitone.boundary.open import open_boundary
+
+    return open_boundary(settings)
+
+
+def _show(settings: Settings, boundary: Boundary, as_json: bool) -> None:
+    """Print the topics next to their contracts; exit with 7 where they differ."""
+    from dataclasses import asdict
+
+    from admitone.evidence.contract import check_topics
+    from admitone.transport.contract import raw_contract
+
+    contracts = (raw_contract(settings), *boundary.options.contracts)
+    found = check_topics(contracts, boundary.ledger, boundary.transport)
+    if as_json:
+        accepted = boundary.ledger.accepted_topics(boundary.transport.cluster)
+        print_json(
+            {
+                "topics": [checked_document(checked) for checked in found],
+                "accepted": [asdict(each) for each in accepted],
+            }
+        )
+    else:
+        _print(found)
+    if not all(checked.as_agreed for checked in found):
+        raise typer.Exit(_EXIT_DRIFT)
+
+
+def _print(found: list[Checked]) -> None:
+    from rich.markup import escape
+
+    console = out()
+    shown = table("", "topic", "wanted", "found", "id")
+    for checked in found:
+        contract, live = checked.contract, checked.live
+        shown.add_row(
+            "[green]✓[/]" if checked.as_agreed else "[red]✗[/]",
+            escape(checked.topic),
+            _described(contract.partitions, contract.keeping),
+            "-" if live is None else _described(live.partitions, live.keeping),
+            "-" if live is None else live.topic_id,
+        )
+    console.print(shown)
+    for checked in found:
+        for difference in checked.differences:
+            sentence = f"topic {checked.topic!r} {difference}"
+            console.print(f"[red]differs[/]  {escape(sentence)}", soft_wrap=True)
+            console.print(f"[dim]try[/]      {escape(difference.remedy)}", soft_wrap=True)
+
+
+def _described(partitions: int, keeping: Keeping | None) -> str:
+    from admitone.core.durations import format_duration
+
+    if keeping is None:
+        return f"{number(partitions)} partitions"
+    kept = "for good" if keeping.retention_ms is None else format_duration(keeping.retention_ms)
+    return (
+        f"{number(partitions)} partitions, replication {keeping.replication}, {kept},"
+        f" {keeping.cleanup_policy}"
+    )

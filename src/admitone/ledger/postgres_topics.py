@@ -1,0 +1,50 @@
+"""The incarnations of destination topics that were accepted, in the PostgreSQL ledger; appended, never changed."""
+
+from __future__ import annotations
+
+from admitone.ledger.port import AcceptedTopic
+from admitone.ledger.postgres_reader import PostgresReader
+from admitone.ledger.postgres_values import loaded_name, stored_name
+from admitone.postgres import Connection
+
+
+class PostgresTopics(PostgresReader):
+    """Who accepted which topic, when and why."""
+
+    def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
+        """Return every acceptance of topics of a cluster, oldest first."""
+        rows = self._rows(
+            "SELECT cluster, topic, topic_id, at, author, reason FROM accepted_topic"
+            " WHERE cluster = %s ORDER BY number",
+            (cluster,),
+        )
+        return [
+            AcceptedTopic(found, topic, topic_id, at, loaded_name(author), loaded_name(reason))
+            for found, topic, topic_id, at, author, reason in rows
+        ]
+
+    def accept_topic(self, accepted: AcceptedTopic) -> bool:
+        """Accept an incarnation of a topic; False when it is the one that counts already."""
+        place = (accepted.cluster, accepted.topic)
+
+        def work(db: Connection) -> bool:
+            # Numbers are given out before they are committed: the last one must be the last to count.
+            db.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"topic {place}",))
+            last = db.execute(
+                "SELECT topic_id FROM accepted_topic WHERE cluster = %s AND topic = %s"
+                " ORDER BY number DESC LIMIT 1",
+                place,
+            ).fetchone()
+            if last == (accepted.topic_id,):
+                return False
+            db.execute(
+                "INSERT INTO accepted_topic (cluster, topic, topic_id, at, author, reason)"
+                " VALUES (%s, %s, %s, %s, %s, %s)",
+                (
+                    *place, accepted.topic_id, accepted.at, stored_name(accepted.author),
+                    stored_name(accepted.reason),
+                ),
+            )  # fmt: skip
+            return True
+
+        return self._database.run(work)

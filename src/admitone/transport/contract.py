@@ -1,0 +1,69 @@
+"""Contracts made from the settings, next to the topics they are about, on whatever log there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from admitone.core.contract import Checked, Contract, Keeping, Live, compare
+from admitone.core.errors import ContractDrift
+from admitone.settings import Settings
+from admitone.transport.port import Topic, TopicConfig, TopicState, Transport
+
+
+def destination_contracts(settings: Settings) -> tuple[Contract, ...]:
+    """Return what the topic map asks for, in its order."""
+    return tuple(
+        Contract(
+            entry.topic,
+            entry.partitions,
+            Keeping(entry.replication, entry.retention, entry.cleanup_policy),
+        )
+        for entry in settings.topics
+    )
+
+
+def raw_contract(settings: Settings) -> Contract:
+    """Return what the raw topic is to be like."""
+    wanted = settings.transport
+    keeping = Keeping(wanted.raw_replication, wanted.raw_retention, "delete")
+    return Contract(wanted.raw_topic, wanted.raw_partitions, keeping, raw=True)
+
+
+def check_contracts(
+    contracts: Iterable[Contract], transport: Transport, accepted: Mapping[str, str]
+) -> list[Checked]:
+    """Compare topics with their contracts and with the ids that were accepted, by name."""
+    contracts = tuple(contracts)
+    found = transport.describe([contract.topic for contract in contracts])
+    return [
+        compare(contract, _live(found.get(contract.topic)), accepted.get(contract.topic))
+        for contract in contracts
+    ]
+
+
+def create_topic(contract: Contract, transport: Transport) -> Topic:
+    """Create a topic as its contract says."""
+    kept = contract.keeping
+    config = TopicConfig(kept.replication, kept.retention_ms, kept.cleanup_policy)
+    return transport.create_topic(contract.topic, contract.partitions, config)
+
+
+def raw_topic(settings: Settings, transport: Transport) -> Topic:
+    """Return the raw topic, created when it is missing and may be; refuse one that is not as agreed."""
+    contract = raw_contract(settings)
+    (checked,) = check_contracts([contract], transport, {})
+    if checked.is_new and settings.transport.create_topics:
+        return create_topic(contract, transport)
+    if checked.live is None or checked.differences:
+        raise ContractDrift(f"Nothing can be read: {checked.what_differs}.", checked.what_to_do)
+    return Topic(contract.topic, checked.live.topic_id, checked.live.partitions)
+
+
+def _live(state: TopicState | None) -> Live | None:
+    if state is None:
+        return None
+    keeping = None
+    if state.config is not None:
+        kept = state.config
+        keeping = Keeping(kept.replication, kept.retention_ms, kept.cleanup_policy)
+    return Live(state.topic.topic_id, state.topic.partitions, keeping, state.append_time)

@@ -1,0 +1,78 @@
+"""Drift through Spark: a topic goes away under a running pipeline, and comes back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from admitone.evidence.closure import gate_of
+from tests.closing import stores_of
+from tests.drift import MAP, ORDERS, VIEWS, delete, on_topic, pairs, two_topics
+from tests.spark.test_pipeline import run_pipeline
+from tests.support import Pipeline
+
+SETTINGS = '[transport]\nraw_partitions = 2\ncheck_interval = "1s"\n' + MAP
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def decided(pipeline: Pipeline, event_id: str) -> Callable[[], bool]:
+    return lambda: pipeline.verdicts(event_id) != []
+
+
+def test_a_topic_that_goes_away_between_two_batches_holds_up_nothing_else(tmp_path: Path) -> None:
+    pipeline = two_topics(tmp_path, SETTINGS, transport={"raw_partitions": 2})
+    running = subprocess.Popen(
+        [sys.executable, "-m", "admitone", "run", "boundary", "--home", str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    pipeline.ingest(*pairs(1))
+    until(decided(pipeline, "o1"))
+    delete(pipeline)
+    pipeline.ingest(*pairs(2))
+    until(decided(pipeline, "o2"))
+    until(decided(pipeline, "v2"))
+    assert pipeline.verdicts("o2") == [("QUARANTINED", "CONTRACT_DRIFT")]
+    assert pipeline.verdicts("v2") == [("ADMITTED", None)]
+    pipeline.boundary.topics.create(7, "ann", "made again")
+    numbers = iter(range(3, 1000))
+
+    def admitted_again() -> bool:
+        number = next(numbers)
+        pipeline.ingest(*pairs(number))
+        until(decided(pipeline, f"o{number}"))
+        return pipeline.verdicts(f"o{number}") == [("ADMITTED", None)]
+
+    until(admitted_again)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=120)
+
+    assert f"drift: topic '{ORDERS}' is missing. Try: admitone topics create" in said
+    assert "Traceback" not in said
+
+
+def test_a_pipeline_that_starts_without_one_of_its_topics_decides_and_counts_the_rest(
+    tmp_path: Path,
+) -> None:
+    pipeline = two_topics(tmp_path, SETTINGS, transport={"raw_partitions": 2})
+    pipeline.ingest(*pairs(1))
+    pipeline.run()
+    delete(pipeline)
+    pipeline.ingest(*pairs(2))
+    done = run_pipeline(tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert pipeline.verdicts("o2") == [("QUARANTINED", "CONTRACT_DRIFT")]
+    assert on_topic(pipeline, VIEWS) == ["v1", "v2"]
+    gate = gate_of("default", *stores_of(pipeline))
+    assert {blocker.kind for blocker in gate.blockers} == {"contract", "quarantined"}

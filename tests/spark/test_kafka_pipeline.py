@@ -1,0 +1,49 @@
+"""The whole pipeline on a real broker, killed in the middle, compared with the oracle and with a plain consumer."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from admitone.ledger.books import books
+from admitone.ops import demo
+from admitone.traffic import GeneratorOptions, TruthRecorder, generate
+from tests.faults.kafka_harness import compare_with_receipts
+from tests.services.kafka import KafkaBroker
+from tests.spark.running import kafka_pipeline, run_pipeline
+
+EVENTS = 12_000
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres"])
+def test_killed_in_the_middle_with_its_checkpoints_deleted_it_ends_as_the_oracle_says(
+    store: str, kafka_broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    url = "sqlite:data/ledger.db" if store == "sqlite" else request.getfixturevalue("postgres_url")
+    pipeline = kafka_pipeline(tmp_path, kafka_broker, ledger=url)
+    options = GeneratorOptions(
+        EVENTS, seed=31, contradictions=0.01, malformed=0.02, late=0.01,
+        end_ms=int(time.time() * 1000) - 60_000,
+    )  # fmt: skip
+    recorder = TruthRecorder(options)
+    pipeline.ingest(*(delivery.line for delivery in recorder.watch(generate(options))))
+    truth = recorder.truth()
+
+    killed = demo.run_and_kill(pipeline.settings, lambda _: None)
+    assert 0 < killed.decided < EVENTS
+    assert killed.in_flight > 0
+    demo.delete_checkpoints(pipeline.settings)
+    assert run_pipeline(tmp_path).returncode == 0
+
+    compared, problems = demo.check(pipeline.settings, truth)
+    assert problems == []
+    assert compared["decisions"] == EVENTS
+    assert compare_with_receipts(tmp_path, kafka_broker.bootstrap) == []
+
+    before = books(pipeline.ledger)
+    again = run_pipeline(tmp_path)
+    assert again.returncode == 0
+    assert again.stdout.startswith(f"{EVENTS:,} decided, 0 undecided, 0 uncounted")
+    assert books(pipeline.ledger) == before
