@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
 	@echo "make test    everything that CI runs"
-	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database killed and cut off (an hour)"
+	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database and Kafka killed, paused and cut off (an hour and a half)"
 	@echo "make bench   throughput of the boundary and of the analytics; the ledger on PostgreSQL; look-ups"
 	@echo "make format  format the code and mend what can be mended"
 

@@ -16,7 +16,7 @@ from admitone.core.errors import NotFound
 from admitone.core.metadata import POSITION_HEADER, encode, positions_of
 from admitone.core.routing import Route
 from admitone.ledger.port import Block, Destination, Source
-from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
+from admitone.transport.port import OUTGOING_SCHEMA, Topic, Transport
 
 HEADER_NAMES: Final = (
     "identity", "run", "class", "event-id", "payload-hash", "rules", "business-key", "admitted-at",
@@ -96,7 +96,7 @@ class Outgoing:
                 self.values.take(rows),
                 _headers(facts, business_keys, admitted_at, extra),
             ],
-            schema=OUTGOING_SCHEMA,
+            names=OUTGOING_SCHEMA.names,
         )
 
 
@@ -115,8 +115,8 @@ def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
 
 def _headers(
     facts: pa.Table, business_keys: pa.Array, admitted_at: int, extra: Mapping[str, pa.Array]
-) -> pa.Array:
-    """Return every record's headers, column by column and then interleaved."""
+) -> pa.StructArray:
+    """Return every record's headers, column by column."""
     size = facts.num_rows
     columns = [
         facts["identity"],
@@ -131,16 +131,9 @@ def _headers(
         facts["stream_time"].cast(pa.string()),
         *extra.values(),
     ]
-    header_names = (*HEADER_NAMES, *extra)
-    width = len(header_names)
-    stacked = pa.concat_arrays([_one_binary_array(column) for column in columns])
-    by_row = np.arange(size * width).reshape(width, size).T.ravel()
-    names = pa.array(header_names).take(pa.array(np.tile(np.arange(width), size)))
-    entries = pa.StructArray.from_arrays(
-        [names, stacked.take(pa.array(by_row))], fields=list(HEADERS_TYPE.value_type)
+    return pa.StructArray.from_arrays(
+        [_one_binary_array(column) for column in columns], names=[*HEADER_NAMES, *extra]
     )
-    edges = pa.array(np.arange(0, size * width + 1, width, dtype=np.int32))
-    return pa.ListArray.from_arrays(edges, entries, type=HEADERS_TYPE)
 
 
 def _one_binary_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -46,7 +46,9 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
                 queries.append(boundary_query(spark, settings, plan.trigger))
             to_count = plan.analytics
             while True:
-                lag = _measured(meter, queries, settings)
+                lag = meter.measure()
+                # Afterwards, so that a log which looks finished is still the one that is read.
+                _must_be_well(queries, settings)
                 report(lag)
                 if to_count and (lag.admitted or not plan.boundary):
                     # Where every admitted topic is missing there is nothing to count, but much to decide.
@@ -62,19 +64,8 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
             spark.stop()
 
 
-def _measured(meter: LagMeter, queries: list[StreamingQuery], settings: Settings) -> Lag:
-    """Return how far behind the queries are, after making sure that each still does what it began to do."""
-    try:
-        lag = meter.measure()
-    except AdmitoneError:
-        # Whatever is wrong with the log, a query knows better why.
-        _must_be_well(queries, settings)
-        raise
-    _must_be_well(queries, settings)
-    return lag
-
-
 def _must_be_well(queries: list[StreamingQuery], settings: Settings) -> None:
+    """Raise what ended a query, or what will: each must still do what it began to do."""
     from admitone.spark.failures import explained
 
     for query in queries:

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound, NotWritten
 from admitone.files import make_durable
 from admitone.sqlite import Database
+from admitone.transport.headers import listed
 from admitone.transport.port import (
     DEFAULT_CONFIG,
     LOG_APPEND_TIME,
@@ -180,7 +181,7 @@ class FolderLog:
         pieces = [
             (topic, partition, order, self._write_file(topics[topic].topic, partition, rows))
             for topic, table in records.items()
-            for partition, order, rows in _by_partition(table)
+            for partition, order, rows in _by_partition(listed(table))
         ]
         offsets = {
             topic: np.empty(table.num_rows, dtype=np.int64) for topic, table in records.items()

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message
 
+from admitone.transport.headers import Pairs, listed, pairs_of
 from admitone.transport.kafka_errors import FENCED, REFUSED
 
 Report = Callable[[KafkaError | None, Message], None]
-Line = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes]], Report]
+Line = tuple[int, bytes | None, bytes | None, Pairs, Report]
 _RECORD_OVERHEAD = 100
 _HEADER_OVERHEAD = 10
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._STATE})
@@ -45,21 +46,15 @@ class Part:
     def lines(self, start: int, end: int) -> Iterator[Line]:
         """Yield what to produce, each with the function that takes its delivery report."""
         table = self._table.slice(start, end - start)
-        headers = table["headers"].combine_chunks()
-        entries = headers.flatten()
-        pairs = list(zip(entries.field(0).to_pylist(), entries.field(1).to_pylist(), strict=True))
-        lengths = np.asarray(headers.value_lengths().fill_null(0))
-        edges = np.concatenate([[0], np.cumsum(lengths)]).tolist()
         reports = self._reports
-        for partition, key, value, low, high in zip(
+        for partition, key, value, headers in zip(
             self._partitions[start:end].tolist(),
             table["key"].to_pylist(),
             table["value"].to_pylist(),
-            edges[:-1],
-            edges[1:],
+            pairs_of(table),
             strict=True,
         ):
-            yield partition, key, value, pairs[low:high], reports[partition]
+            yield partition, key, value, headers, reports[partition]
 
     def pieces(self, together: int | None) -> Iterator[tuple[int, int]]:
         """Yield ranges of rows of so many bytes at most, or all rows at once."""
@@ -105,7 +100,7 @@ class Sizes:
     """How many bytes the records of a table take as they travel, uncompressed and a little overestimated."""
 
     def __init__(self, table: pa.Table) -> None:
-        headers = table["headers"].combine_chunks()
+        headers = listed(table)["headers"].combine_chunks()
         entries = headers.flatten()
         inner = np.zeros(len(entries) + 1, dtype=np.int64)
         for number in (0, 1):

@@ -30,7 +30,7 @@ OUTGOING_SCHEMA = pa.schema(
         ("headers", HEADERS_TYPE),
     ]
 )
-"""What a producer hands over: one table for each destination topic."""
+"""What a producer hands over: one table for each destination topic; see `headers.py` for another form of headers."""
 
 RECORD_SCHEMA = pa.schema(
     [
