@@ -46,22 +46,29 @@ class Database:
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Wait for the write lock, looking often: SQLite's own waiting sleeps up to 100 ms at a time."""
-        deadline = time.monotonic() + _BUSY_SECONDS
         connection.execute("PRAGMA busy_timeout=0")
         try:
-            while True:
-                try:
-                    connection.execute("BEGIN IMMEDIATE")
-                    return
-                except sqlite3.OperationalError as error:
-                    if "locked" not in str(error) or time.monotonic() > deadline:
-                        raise ServiceUnreachable(
-                            f"Waited for {self.path.name}: {error}.",
-                            "look for a suspended or stuck admitone process that holds it, and end it",
-                        ) from error
-                time.sleep(_LOOK_EVERY_S)
+            self._insist(connection, "BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            raise ServiceUnreachable(
+                f"Waited for {self.path.name}: {error}.",
+                "look for a suspended or stuck admitone process that holds it, and end it",
+            ) from error
         finally:
             connection.execute(f"PRAGMA busy_timeout={int(_BUSY_SECONDS * 1000)}")
+
+    @staticmethod
+    def _insist(connection: sqlite3.Connection, statement: str) -> None:
+        """Execute a statement as soon as nobody holds a lock that it needs."""
+        deadline = time.monotonic() + _BUSY_SECONDS
+        while True:
+            try:
+                connection.execute(statement)
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(_LOOK_EVERY_S)
 
     @contextmanager
     def scratch(self) -> Iterator[sqlite3.Connection]:
@@ -106,7 +113,8 @@ class Database:
             connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            connection.execute("PRAGMA journal_mode=WAL")
+            # The first to open a new file switches it over, and SQLite does not wait for that by itself.
+            self._insist(connection, "PRAGMA journal_mode=WAL")
         except sqlite3.DatabaseError as error:
             if not isinstance(error, sqlite3.OperationalError):
                 raise IntegrityError(
