@@ -19,7 +19,13 @@ from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Reached
 from admitone.core.windows import MINUTE_MS, parse_window
 from admitone.settings import load_settings
-from admitone.spark.analytics import CountedTopics, analytics_query, count_into
+from admitone.spark.analytics import (
+    CountedTopics,
+    analytics_query,
+    count_into,
+    next_offsets,
+    note_begin,
+)
 from admitone.transport.open import open_transport
 from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA, Topic
 
@@ -173,3 +179,32 @@ def test_the_query_goes_on_from_the_marks_without_its_checkpoint(spark, tmp_path
     folders = list(settings.resolve(settings.spark.checkpoints).glob("analytics-*"))
     assert len(folders) == 1
     store.close()
+
+
+def test_marks_move_to_the_end_of_a_batch_even_where_its_last_offsets_hold_no_record(
+    spark, tmp_path
+):
+    settings = load_settings(tmp_path)
+    store = open_sketch_store(settings)
+    topics = CountedTopics(lambda: {TOPIC: Topic(TOPIC, "T", 4)})
+    ends = {0: {TOPIC: {0: 12, 1: 7}}, 1: {TOPIC: {0: 12, 1: 9}}}
+    count = count_into(store, settings, topics, ends.__getitem__)
+    records = pa.Table.from_pylist(admitted(0, 10), schema=RECORD_SCHEMA)
+    nothing = records.slice(0, 0)
+
+    count(spark.createDataFrame(records), 0)
+    assert store.marks() == {("T", 0): 11, ("T", 1): 6}
+    count(spark.createDataFrame(nothing), 1)
+    assert store.marks() == {("T", 0): 11, ("T", 1): 8}
+    assert {mark.partition: mark.counted for mark in store.state().marks} == {0: 10, 1: 0}
+
+
+def test_where_counting_begins_is_noted_before_anything_is_counted(tmp_path):
+    store = open_sketch_store(load_settings(tmp_path))
+    begin = {Topic(TOPIC, "T", 2): [0, 500]}
+    note_begin(store, begin)
+    noted = store.marks()
+    note_begin(store, {Topic(TOPIC, "T", 2): [40, 600]})
+
+    assert noted == store.marks() == {("T", 0): -1, ("T", 1): 499}
+    assert next_offsets(store, {TOPIC: "T"}) == {TOPIC: {0: 0, 1: 500}}

@@ -14,7 +14,7 @@ from tests.faults.kafka_harness import compare_with_receipts
 from tests.services.kafka import KafkaBroker
 from tests.spark.running import kafka_pipeline, run_pipeline
 
-EVENTS = 12_000
+EVENTS = 8_000
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])

@@ -28,10 +28,10 @@ def events(name: str, count: int) -> list[bytes]:
     return [event(f"{name}{number}") for number in range(count)]
 
 
-def expire(broker: KafkaBroker, pipeline: Pipeline) -> None:
-    """Remove every record that is on the raw topic, as its retention would."""
+def expire(broker: KafkaBroker, topic: str) -> None:
+    """Remove every record that is on a topic, as its retention would."""
     administrator = broker.administrator()
-    places = [TopicPartition(pipeline.topic.name, number, -1) for number in range(4)]
+    places = [TopicPartition(topic, number, -1) for number in range(4)]
     for removed in administrator.delete_records(places).values():
         removed.result(30)
 
@@ -102,7 +102,8 @@ def test_what_was_decided_and_counted_may_expire(kafka_broker: KafkaBroker, tmp_
     pipeline = kafka_pipeline(tmp_path, kafka_broker)
     pipeline.ingest(*events("e", 20))
     assert run_pipeline(tmp_path).returncode == 0
-    expire(kafka_broker, pipeline)
+    expire(kafka_broker, pipeline.topic.name)
+    expire(kafka_broker, pipeline.settings.topics[0].topic)
     pipeline.ingest(*events("f", 20))
     again = run_pipeline(tmp_path)
 
@@ -119,7 +120,7 @@ def test_what_expired_before_it_was_read_is_not_passed_over(
     pipeline.ingest(event("e0"))
     assert run_pipeline(tmp_path, "boundary").returncode == 0
     pipeline.ingest(*events("lost", 40))
-    expire(kafka_broker, pipeline)
+    expire(kafka_broker, pipeline.topic.name)
     pipeline.ingest(*events("f", 40))
     ended = run_pipeline(tmp_path, "boundary")
 
@@ -137,7 +138,7 @@ def test_what_expires_under_the_reader_ends_the_run(
     await_that(lambda: decided(tmp_path) == 20, child)
     child.send_signal(signal.SIGSTOP)
     pipeline.ingest(*events("lost", 200))
-    expire(kafka_broker, pipeline)
+    expire(kafka_broker, pipeline.topic.name)
     pipeline.ingest(*events("f", 40))
     child.send_signal(signal.SIGCONT)
     ended = outcome(child)
@@ -188,7 +189,7 @@ def test_a_broker_that_dies_and_comes_back_costs_nothing(
 def test_a_broker_that_stays_away_ends_the_run_with_a_word(
     own_broker: KafkaBroker, tmp_path: Path
 ) -> None:
-    pipeline = kafka_pipeline(tmp_path, own_broker)
+    pipeline = kafka_pipeline(tmp_path, own_broker, more='transport.kafka.delivery_timeout = "5s"')
     pipeline.ingest(*events("e", 20))
     child = start_pipeline(tmp_path)
     await_that(lambda: decided(tmp_path) == 20, child)

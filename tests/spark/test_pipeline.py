@@ -101,3 +101,12 @@ def test_a_pipeline_that_was_superseded_says_so_and_loses_nothing(tmp_path: Path
     assert run_pipeline(tmp_path).returncode == 0
     assert pipeline.verdicts("e2") == [("ADMITTED", None)]
     assert pipeline.problems() == []
+
+
+def test_a_session_that_does_not_start_says_where_to_look(tmp_path: Path) -> None:
+    (tmp_path / "admitone.toml").write_text('[spark.options]\n"spark.driver.memory" = "much"\n')
+    ended = run_pipeline(tmp_path)
+
+    assert ended.returncode == 4
+    assert "Spark does not start on local[2,4]" in ended.stderr
+    assert str(tmp_path / "data" / "spark.log") in ended.stderr

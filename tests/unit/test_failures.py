@@ -53,6 +53,20 @@ An error occurred while calling o1.start.
 Caused by: java.io.IOException: No space left on device
 """
 
+IN_A_WORKER = """\
+: org.apache.spark.SparkException: Job aborted: Lost task 0.3: org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "worker.py", line 3232, in main
+    process()
+ValueError: not a number
+
+	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1)
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "worker.py", line 3232, in main
+    process()
+ValueError: not a number
+"""
+
 
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
@@ -63,9 +77,10 @@ Caused by: java.io.IOException: No space left on device
         (DENIED, ConfigurationError, "Not authorized to access topics: [raw]."),
         (CODED, CircuitOpen, "9 of the last 10 would be quarantined."),
         (UNKNOWN, AdmitoneError, "unexpectedly: java.io.IOException: No space left on device"),
+        (IN_A_WORKER, AdmitoneError, "unexpectedly: ValueError: not a number"),
         ("", AdmitoneError, "no reason was given"),
     ],
-    ids=["data-loss", "offset-changed", "timed-out", "denied", "ours", "unknown", "silence"],
+    ids=["data-loss", "offset-changed", "timed-out", "denied", "ours", "unknown", "worker", "silence"],
 )  # fmt: skip
 def test_the_text_of_an_error_says_what_it_means(
     text: str, kind: type[AdmitoneError], words: str

@@ -15,6 +15,8 @@ import orjson
 from admitone.core.errors import AdmitoneError, Fenced
 from admitone.ops.lag import Lag, LagMeter
 from admitone.settings import Settings
+from admitone.transport.contract import raw_topic
+from admitone.transport.open import open_transport
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -34,9 +36,13 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
     """Run the queries; return how far behind they were at the end."""
     from admitone.spark.analytics import analytics_query
     from admitone.spark.boundary import boundary_query
-    from admitone.spark.session import open_session
+    from admitone.spark.session import open_session, refuse_what_only_this_machine_has
 
     with _announced(settings, plan):
+        # What can be refused is refused before Spark is started.
+        refuse_what_only_this_machine_has(settings)
+        if plan.boundary:
+            raw_topic(settings, open_transport(settings))
         spark = open_session(settings)
         # The queries read whatever is there: nobody need look whether it is a record.
         meter = LagMeter(settings, look=False)

@@ -28,7 +28,9 @@ _KAFKA: Final = re.compile(
     r"org\.apache\.kafka\.common\.(?:\w+\.)*(\w+(?:Exception|Error)): ([^\n]+)"
 )
 _DENIED: Final = re.compile(r"Authentication|Authorization|Ssl|Config|Login")
+_RAISED: Final = re.compile(r"Traceback \(most recent call last\):\n(?:\s.*\n)*(\S[^\n]*)")
 _CAUSE: Final = re.compile(r"^Caused by: ([^\n]+)", re.M)
+_SILENCE: Final = "no reason was given"
 _INTERRUPTED: Final = re.compile(r"Interrupted(?:IO)?Exception|ClosedByInterrupt|JOB_CANCELLED")
 
 
@@ -57,7 +59,7 @@ def explained(error: BaseException | None) -> AdmitoneError:
             f"Kafka does not answer Spark's reader: {silent[1]}: {silent[2].rstrip('.')}.",
             "check [transport.kafka] bootstrap and that the brokers run, then run again",
         )
-    causes = _CAUSE.findall(text) or text.splitlines() or ["no reason was given"]
+    causes = _RAISED.findall(text) or _CAUSE.findall(text) or text.splitlines() or [_SILENCE]
     return AdmitoneError(f"A query ended unexpectedly: {causes[-1][:300]}", "see data/spark.log")
 
 

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
-from admitone.core.errors import ConfigurationError
+from admitone.core.errors import ConfigurationError, ServiceUnreachable
 from admitone.settings import Settings
 from admitone.spark.kafka_source import kafka_packages
 
@@ -18,44 +19,10 @@ LOG = "data/spark.log"
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
-def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
-    """Start a session with what the pipeline needs; without a cluster nothing listens beyond this machine.
-
-    What Spark and its workers print goes to `data/spark.log`.
-    """
-    # Workers must be the interpreter that has this package, not whichever python3 comes first.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    on_this_machine = settings.spark.master == "local" or settings.spark.master.startswith("local[")
-    if on_this_machine:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    else:
-        _must_be_reachable(settings)
-    options = {
-        "spark.driver.memory": settings.spark.driver_memory,
-        **(_LOOPBACK if on_this_machine else {}),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-        "spark.buffer.size": str(1 << 20),
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.stopTimeout": "60s",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.speculation": "false",
-        "spark.log.level": "WARN",
-        **(kafka_packages() if settings.transport.kind == "kafka" else {}),
-        **settings.spark.options,
-    }
-    builder = SparkSession.builder.appName(name).master(settings.spark.master)
-    for key, value in options.items():
-        builder = builder.config(key, value)
-    with _output_to(settings.resolve(LOG)):
-        return builder.getOrCreate()
-
-
-def _must_be_reachable(settings: Settings) -> None:
-    """Refuse a log or a ledger that is a file of this machine: tasks run on others."""
+def refuse_what_only_this_machine_has(settings: Settings) -> None:
+    """Refuse a log, a ledger or a password that tasks on other machines would not find."""
+    if _on_this_machine(settings):
+        return
     files = [
         place
         for place, is_file in (
@@ -69,6 +36,56 @@ def _must_be_reachable(settings: Settings) -> None:
             f"On {settings.spark.master} tasks run on other machines, which do not see {' and '.join(files)}.",
             'use [transport] kind = "kafka" and a postgresql:// ledger, or master = "local[*,4]"',
         )
+    if "PGPASSWORD" in os.environ and not urlsplit(settings.ledger.url).password:
+        raise ConfigurationError(
+            f"On {settings.spark.master} tasks run on other machines, where PGPASSWORD of this one is not set.",
+            "put the whole URL into ADMITONE_LEDGER__URL, which travels with the task, or the password into a"
+            " passfile on every machine",
+        )
+
+
+def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
+    """Start a session with what the pipeline needs; without a cluster nothing listens beyond this machine.
+
+    What Spark and its workers print goes to `data/spark.log`.
+    """
+    # Workers must be the interpreter that has this package, not whichever python3 comes first.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if _on_this_machine(settings):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    options = {
+        "spark.driver.memory": settings.spark.driver_memory,
+        **(_LOOPBACK if _on_this_machine(settings) else {}),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(settings.spark.shuffle_partitions),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.buffer.size": str(1 << 20),
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stopTimeout": "10s",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.speculation": "false",
+        "spark.log.level": "WARN",
+        **(kafka_packages() if settings.transport.kind == "kafka" else {}),
+        **settings.spark.options,
+    }
+    builder = SparkSession.builder.appName(name).master(settings.spark.master)
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    with _output_to(settings.resolve(LOG)):
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise ServiceUnreachable(
+                f"Spark does not start on {settings.spark.master}: {str(error).splitlines()[0]}",
+                f"see the end of {settings.resolve(LOG)}; check [spark] master and options, and that its jars can"
+                " be fetched",
+            ) from error
+
+
+def _on_this_machine(settings: Settings) -> bool:
+    return settings.spark.master == "local" or settings.spark.master.startswith("local[")
 
 
 @contextmanager

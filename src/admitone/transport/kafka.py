@@ -6,7 +6,7 @@ One transactional id for each producer name: taking a name over fences its last 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +41,8 @@ from admitone.transport.port import (
     TopicState,
 )
 
+_PASSES = NO_LEADER | {KafkaError._TRANSPORT}
+
 
 class KafkaLog:
     """A `Transport` on Kafka; nothing is connected before it is used."""
@@ -57,8 +59,10 @@ class KafkaLog:
     @cached_property
     def cluster(self) -> str:
         """Return the cluster's own id."""
-        found = self._ask(self._admin.describe_cluster(), "asking for the cluster's id")
-        return str(found.cluster_id)
+        answers = self._answers(
+            lambda: {"cluster": self._admin.describe_cluster()}, "asking for the cluster's id"
+        )
+        return str(answers["cluster"].cluster_id)
 
     def create_topic(
         self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
@@ -93,10 +97,12 @@ class KafkaLog:
         """Return those of the topics that exist, as they are now."""
         topics = self._describe(names)
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        futures = self._admin.describe_configs(resources) if resources else {}
+        configurations = self._answers(
+            lambda: self._admin.describe_configs(resources) if resources else {},
+            f"reading the configuration of {', '.join(topics)}",
+        )
         found = {}
-        for resource, future in futures.items():
-            options = self._ask(future, f"reading the configuration of {resource.name!r}")
+        for resource, options in configurations.items():
             description = topics[resource.name]
             retention = int(options["retention.ms"].value)
             found[resource.name] = TopicState(
@@ -191,40 +197,27 @@ class KafkaLog:
     def _check(self, topic: Topic) -> None:
         found = self._describe([topic.name]).get(topic.name)
         if found is None or str(found.topic_id) != topic.topic_id:
-            raise NotFound(
-                f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
-                "run again: a recreated topic is read from its beginning",
-            )
+            raise _gone(topic)
 
     def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
         self._check(topic)
         wanted = {TopicPartition(topic.name, number): which for number in range(topic.partitions)}
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            answers = self._admin.list_offsets(wanted, isolation_level=level)
-            try:
-                found = {place.partition: self._answer(answers[place]).offset for place in answers}
-            except KafkaException as failure:
-                error = error_of(failure)
-                if error.code() not in NO_LEADER or time.monotonic() > deadline:
-                    raise explained(error, f"asking how far {topic.name!r} goes") from failure
-                time.sleep(0.05)
-                continue
-            return [found[number] for number in range(topic.partitions)]
+        answers = self._answers(
+            lambda: self._admin.list_offsets(wanted, isolation_level=level),
+            f"asking how far {topic.name!r} goes",
+        )
+        if len(answers) < topic.partitions:
+            raise _gone(topic)
+        found = {place.partition: answer.offset for place, answer in answers.items()}
+        return [found[number] for number in range(topic.partitions)]
 
     def _describe(self, names: Sequence[str]) -> dict[str, TopicDescription]:
         if not names:
             return {}
-        futures = self._admin.describe_topics(TopicCollection(list(names)))
-        found = {}
-        for name, future in futures.items():
-            try:
-                found[name] = self._answer(future)
-            except KafkaException as failure:
-                error = error_of(failure)
-                if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise explained(error, f"asking for topic {name!r}") from failure
-        return found
+        return self._answers(
+            lambda: self._admin.describe_topics(TopicCollection(list(names))),
+            f"asking for topic {', '.join(map(repr, names))}",
+        )
 
     def _await_topic(self, name: str) -> Topic:
         """Return a topic once all of its partitions have a leader."""
@@ -251,6 +244,26 @@ class KafkaLog:
     def _admin(self) -> Any:
         return connect(AdminClient, self._options, self._complaints)
 
+    def _answers(self, ask: Callable[[], Mapping[Any, Any]], doing: str) -> dict[Any, Any]:
+        """Return what the brokers say about each thing that exists; a question that was cut off is asked again."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return dict(self._existing(ask()))
+            except KafkaException as failure:
+                error = error_of(failure)
+                if error.code() not in _PASSES or time.monotonic() > deadline:
+                    raise explained(error, doing) from failure
+                time.sleep(0.05)
+
+    def _existing(self, futures: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        for thing, future in futures.items():
+            try:
+                yield thing, self._answer(future)
+            except KafkaException as failure:
+                if error_of(failure).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
     def _ask(self, future: Any, doing: str) -> Any:
         try:
             return self._answer(future)
@@ -273,3 +286,10 @@ class KafkaLog:
 
 def _topic(description: TopicDescription) -> Topic:
     return Topic(description.name, str(description.topic_id), len(description.partitions))
+
+
+def _gone(topic: Topic) -> NotFound:
+    return NotFound(
+        f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
+        "run again: a recreated topic is read from its beginning",
+    )
