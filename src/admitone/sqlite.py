@@ -13,7 +13,8 @@ from pathlib import Path
 from admitone.core.errors import ConfigurationError, IntegrityError, ServiceUnreachable
 
 _BUSY_SECONDS = 60.0
-_LOOK_EVERY_S = 0.002
+LOOK_EVERY_S = 0.002
+"""How often a process that waits for the write lock looks whether it is free."""
 
 
 class Database:
@@ -68,7 +69,7 @@ class Database:
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() > deadline:
                     raise
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(LOOK_EVERY_S)
 
     @contextmanager
     def scratch(self) -> Iterator[sqlite3.Connection]:

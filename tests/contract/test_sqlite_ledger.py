@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,10 @@ from admitone.ledger.port import (
 )
 from admitone.ledger.sqlite import SqliteLedger
 from tests.ledgers import (
+    DAY,
+    NOW,
     ONE,
+    RETENTION,
     OpenLedger,
     claim,
     facts,
@@ -31,7 +36,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger(file: Path) -> Ledger:
+def ledger(file: Path) -> SqliteLedger:
     ledger = SqliteLedger(file)
     ledger.register_source(ONE, "pipeline", "raw", "topic-1")
     ledger.take_generation("pipeline")
@@ -104,3 +109,32 @@ def test_a_copy_of_the_ledger_that_is_older_by_one_block_is_refused(tmp_path: Pa
     older.replace(present)
     with pytest.raises(IntegrityError, match="older than the log"):
         Pipeline(tmp_path, transport={"raw_partitions": 1}).run()
+
+
+def test_expiry_deletes_in_small_transactions_and_lets_others_in_between(
+    ledger: SqliteLedger, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch = ledger.take_epoch(ONE, None)
+    for start in range(0, 35_000, 5_000):
+        names = [(f"e{number}", "x", NOW) for number in range(start, start + 5_000)]
+        settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(*names, start=start))))
+    later = facts(("later", "x", NOW + 200 * DAY), start=35_000)
+    settle(ledger, epoch, granted(claim(ledger, ONE, epoch, later)))
+    other = SqliteLedger(file)
+    changes: list[int] = []
+    original = ledger._database.transaction
+
+    @contextmanager
+    def watched() -> Iterator[sqlite3.Connection]:
+        with original() as db:
+            before = db.total_changes
+            yield db
+            changes.append(db.total_changes - before)
+        other.count_re_reads(ONE, 1)
+
+    monkeypatch.setattr(ledger._database, "transaction", watched)
+    assert len(ledger.expire_segments(RETENTION)) == 1
+
+    assert sum(changes) >= 30_000
+    assert max(changes) <= 10_000
+    assert ledger.sources()[0].re_read == len(changes)

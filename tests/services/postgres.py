@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
+from urllib.parse import quote
 
 import psutil
 import psycopg
@@ -76,12 +77,14 @@ class PostgresServer:
             **({} if durable else {"fsync": "off", "full_page_writes": "off"}),
             **(settings or {}),
         }
+        # Where a configuration names no password, as it should not.
+        self._passwords = self.folder / "passwords"
         self._initialise()
 
     def url(self, database: str, schema: str = "public") -> str:
         """Return the URL of a schema in a database, for an ordinary role; more options can be appended."""
-        where = f"127.0.0.1:{self.port}/{database}"
-        return f"postgresql://{USER}:{PASSWORD}@{where}?options=-csearch_path%3D{schema}"
+        where, secret = f"127.0.0.1:{self.port}/{database}", quote(str(self._passwords), safe="")
+        return f"postgresql://{USER}@{where}?passfile={secret}&options=-csearch_path%3D{schema}"
 
     def new_schema(self) -> str:
         """Return the URL of a schema that does not exist yet: much faster to have than a database."""
@@ -183,6 +186,8 @@ class PostgresServer:
             group=self._account, extra_groups=[] if self._account else None,
         )  # fmt: skip
         secret.unlink()
+        self._passwords.touch(mode=0o600)
+        self._passwords.write_text(f"127.0.0.1:*:*:{USER}:{PASSWORD}\n")
         self.start()
         with self.administrator() as admin:
             admin.execute(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")

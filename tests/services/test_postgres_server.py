@@ -88,7 +88,7 @@ def test_a_server_that_is_not_there_is_reported_without_the_password() -> None:
 def test_a_url_that_cannot_work_is_a_setting_to_mend(
     postgres_url: str, change: tuple[str, str]
 ) -> None:
-    url = postgres_url.replace(*change)
+    url = postgres_url.replace("@", f":{PASSWORD}@").replace(*change)
     begun = time.monotonic()
     with pytest.raises(ConfigurationError) as caught:
         PostgresLedger(url).runs()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import pytest
-
 from admitone.ledger.books import books
 from admitone.ops import demo
 from admitone.traffic import GeneratorOptions, TruthRecorder, generate
@@ -17,12 +15,10 @@ from tests.spark.running import kafka_pipeline, run_pipeline
 EVENTS = 8_000
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_killed_in_the_middle_with_its_checkpoints_deleted_it_ends_as_the_oracle_says(
-    store: str, kafka_broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest
+    kafka_broker: KafkaBroker, tmp_path: Path, postgres_url: str
 ) -> None:
-    url = "sqlite:data/ledger.db" if store == "sqlite" else request.getfixturevalue("postgres_url")
-    pipeline = kafka_pipeline(tmp_path, kafka_broker, ledger=url)
+    pipeline = kafka_pipeline(tmp_path, kafka_broker, ledger=postgres_url)
     options = GeneratorOptions(
         EVENTS, seed=31, contradictions=0.01, malformed=0.02, late=0.01,
         end_ms=int(time.time() * 1000) - 60_000,

@@ -2,7 +2,8 @@
 
 The two sides are counted independently. Deliveries are what each block said at its claim it would decide, and
 the blocks of a source must chain up to its mark without a gap or an overlap; decisions are counted
-one by one from the verdict columns. Re-reads and order violations are a source's, whatever the run.
+one by one from the verdict columns. Re-reads, duplicates that a cache knew, and order violations are a source's,
+whatever the run.
 """
 
 from __future__ import annotations
@@ -40,13 +41,16 @@ class Account:
         """Tell whether every delivery has its decision."""
         return self.deliveries == sum(self.decisions.values())
 
-    def document(self, re_read: int, order_violations: int, chained: bool) -> dict[str, Any]:
+    def document(
+        self, re_read: int, cached: int, order_violations: int, chained: bool
+    ) -> dict[str, Any]:
         """Return the account as the interface spells it."""
         return {
             "deliveries": self.deliveries,
             **{_NAMES[verdict]: count for verdict, count in self.decisions.items()},
             "in_flight": self.in_flight,
             "re_read": re_read,
+            "cached": cached,
             "order_violations": order_violations,
             "balanced": self.balanced and chained,
         }
@@ -131,13 +135,14 @@ def _run_document(
                 "producer_id": source.producer_id,
                 "topic": info.topic,
                 "partition": source.partition,
-                **account.document(info.re_read, violations[source], chained[source]),
+                **account.document(info.re_read, info.cached, violations[source], chained[source]),
             }
         )
     return {
         "run_id": run,
         **total.document(
             sum(partition["re_read"] for partition in partitions),
+            sum(partition["cached"] for partition in partitions),
             sum(partition["order_violations"] for partition in partitions),
             all(partition["balanced"] for partition in partitions),
         ),

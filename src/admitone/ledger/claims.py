@@ -6,6 +6,7 @@ its run is open, and no earlier delivery of the block has its identity: the lowe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -28,10 +29,10 @@ from admitone.core.decisions import (
 from admitone.core.errors import MarkMoved
 from admitone.core.identity import KEY_BYTES
 from admitone.core.segments import oldest_live
-from admitone.ledger.columns import VERDICTS_SCHEMA, fixed_bytes, pack
+from admitone.ledger.columns import VERDICTS_SCHEMA, fixed_bytes, pack, unpack
 from admitone.ledger.names import filter_of
 from admitone.ledger.outcomes import runs_of
-from admitone.ledger.port import Block, Blocked, Claim, Mark, Source
+from admitone.ledger.port import Block, Blocked, Claim, Held, Known, Mark, Source, Stale
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _DUPLICATE = CODE_OF_VERDICT[Verdict.DUPLICATE]
@@ -74,13 +75,17 @@ class Deliveries:
     first: np.ndarray
     """The ordinal of the block's first delivery with the same identity; -1 where there is no identity."""
     replayed: np.ndarray
+    known: Known | None = None
 
     @classmethod
-    def of(cls, facts: pa.Table) -> Deliveries:
-        """Read the facts of a block and find the repetitions within it."""
+    def of(cls, facts: pa.Table, known: Known | None = None) -> Deliveries:
+        """Read the facts of a block and find the repetitions within it, but for those that are known."""
         reason = facts["reason"].to_numpy()
         replayed = (reason == 0) & facts["identity"].is_null().to_numpy()
-        admissible = np.flatnonzero((reason == 0) & ~replayed)
+        asking = (reason == 0) & ~replayed
+        if known is not None:
+            asking[known.ordinals] = False
+        admissible = np.flatnonzero(asking)
         identities = _bytes_of(facts["identity"], admissible)
         keys = [b""] * len(reason)
         first = np.full(len(reason), _NOBODY, dtype=np.int64)
@@ -103,7 +108,20 @@ class Deliveries:
             facts["run"].combine_chunks(),
             first,
             replayed,
+            known,
         )
+
+    @property
+    def newest(self) -> int:
+        """Return the highest stream time of the block, by which its segment is chosen."""
+        return int(self.stream_time.max())
+
+    def moves_the_store(self, closed: np.ndarray) -> bool:
+        """Tell whether any delivery belongs into the store, also one that need not be looked for."""
+        asking = (self.first >= 0) & ~closed
+        if self.known is not None:
+            asking[self.known.ordinals] = ~closed[self.known.ordinals]
+        return bool(asking.any())
 
     def names_filter(self, facts: pa.Table) -> bytes:
         """Return the filter over the block's event ids and identities."""
@@ -136,7 +154,7 @@ class Prepared:
     @classmethod
     def of(cls, claim: Claim) -> Prepared:
         """Prepare a claim."""
-        deliveries = Deliveries.of(claim.facts)
+        deliveries = Deliveries.of(claim.facts, claim.known)
         offsets = claim.facts["offset"]
         return cls(
             claim,
@@ -224,6 +242,12 @@ def decide(
         verdict[ordinal] = _DUPLICATE if same else _QUARANTINED
         reason[ordinal] = 0 if same else _MISMATCH
         first_block[ordinal], first_ordinal[ordinal] = block_id, head
+    if deliveries.known is not None:
+        known, is_open = deliveries.known, ~closed[deliveries.known.ordinals]
+        again = known.ordinals[is_open]
+        verdict[again] = _DUPLICATE
+        first_block[again] = known.first_block[is_open]
+        first_ordinal[again] = known.first_ordinal[is_open]
 
     for head, holder in holders.items():
         for ordinal in (head, *members.get(head, ())):
@@ -247,6 +271,26 @@ def decide(
         ],
         schema=VERDICTS_SCHEMA,
     )
+
+
+def held_by(holders: Mapping[int, Holder]) -> Held:
+    """Return the event times that the ledger holds for deliveries."""
+    times = [holder.event_time for holder in holders.values()]
+    return Held(np.array(list(holders), dtype=np.int64), np.array(times, dtype=np.int64))
+
+
+def must_be_fresh(known: Known | None, horizon: int | None) -> None:
+    """Raise `Stale` where what a cache knows may have been taken over since."""
+    if known is not None and len(known.ordinals) and (horizon is None or horizon > known.since):
+        raise Stale
+
+
+def keys_of(packed_facts: bytes) -> list[bytes]:
+    """Return the keys of all identities of a block."""
+    return [
+        identity[:KEY_BYTES]
+        for identity in unpack(packed_facts)["identity"].drop_null().to_pylist()
+    ]
 
 
 def _bytes_of(column: pa.ChunkedArray, rows: np.ndarray) -> list[bytes]:

@@ -35,6 +35,13 @@ def decisions(ledger: LedgerReader, wanted: Filter) -> Iterator[Row]:
             yield from _rows(block, facts, verdicts, bus, rows, positions, _later(ledger, block))
 
 
+def decisions_of(ledger: LedgerReader, block_id: int, positions: Positions) -> list[Row]:
+    """Return the decisions of one decided block, in the order of its deliveries."""
+    (found,) = ledger.decided(Filter(record=(block_id, 0)))
+    block, facts, verdicts, bus = found
+    return list(_rows(block, facts, verdicts, bus, np.arange(facts.num_rows), positions, {}))
+
+
 def in_quarantine(ledger: LedgerReader, wanted: Filter) -> dict[int, list[int]]:
     """Return the wanted deliveries that are in quarantine and nothing was done about, by block."""
     wanted = replace(wanted, verdict=Verdict.QUARANTINED)
@@ -86,6 +93,8 @@ def _matching(
         narrow(facts["identity"], pa.scalar(wanted.identity, pa.binary(32)))
     if wanted.record is not None:
         chosen &= np.arange(len(chosen)) == wanted.record[1]
+    if wanted.after is not None and wanted.after[0] == block.block_id:
+        chosen &= np.arange(len(chosen)) > wanted.after[1]
     if wanted.source is not None:
         narrow(facts["offset"], wanted.source[2])
     if wanted.bus is not None:

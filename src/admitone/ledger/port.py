@@ -25,6 +25,9 @@ from admitone.core.decisions import Action, BlockState, Reason, Verdict
 from admitone.core.replay_filter import Reached, Upstream
 
 NOTHING_DECIDED = -1
+ADMISSION_STORE = "admission"
+"""The keys that all boundaries on a ledger share; each dedup pipeline has a store of its own."""
+IDLE_AFTER_MS = 600_000
 
 
 class Source(NamedTuple):
@@ -57,6 +60,20 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """Deliveries of a block that repeat settled ones, as a cache knows; none of these is older than `since`."""
+
+    ordinals: np.ndarray
+    first_block: np.ndarray
+    first_ordinal: np.ndarray
+    since: int
+
+
+class Stale(Exception):
+    """Nothing was claimed: what a cache knows is certain only if it is newer than it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A block that asks for its identities (step 2)."""
 
@@ -71,6 +88,8 @@ class Claim:
     claimed_at: int
     upstream: Mapping[Upstream, Reached] | None = None
     """The marks by which replays among its deliveries were found; None where none were looked for."""
+    known: Known | None = None
+    """What need not be looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +195,15 @@ class Filter:
     until: int | None = None
     record: tuple[int, int] | None = None
     """The block and ordinal of one delivery."""
+    after: tuple[int, int] | None = None
+    """The block and ordinal after which to go on."""
+
+
+class Held(NamedTuple):
+    """Deliveries whose identity the ledger held, and the event time it holds for each."""
+
+    ordinals: np.ndarray
+    event_times: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +212,7 @@ class Claimed:
 
     block: Block
     verdicts: pa.Table
+    held: Held
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +230,10 @@ class SourceInfo:
     """How many of its deliveries are decided: offsets may have gaps, so they do not tell."""
     read_to: int | None = None
     """Every record before this offset is decided, also where the last offsets hold none; None until it is read."""
+    store: str = ADMISSION_STORE
+    """Where its identities are kept."""
+    cached: int = 0
+    """How many of its duplicates were found without asking the ledger."""
 
     @property
     def next_offset(self) -> int | None:
@@ -288,6 +321,9 @@ class LedgerReader(Protocol):
     ) -> list[Block]:
         """Return block rows in the order they were claimed."""
 
+    def last_blocks(self) -> list[Block]:
+        """Return the block of each source that reaches furthest, whatever became of it."""
+
     def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
         """Return a block's facts, verdicts and bus columns, as they were first decided."""
 
@@ -305,6 +341,9 @@ class LedgerReader(Protocol):
     def late(self, block_id: int) -> Late | None:
         """Return the plan to publish a block late, where there is one."""
 
+    def late_numbers(self) -> dict[Source, int]:
+        """Return the next number of every producer that published something late."""
+
     def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
         """Return how many of a source's last deliveries, at least as many as asked for, were quarantined.
 
@@ -315,7 +354,7 @@ class LedgerReader(Protocol):
     def journal(self, block_id: int) -> bytes | None:
         """Return a block's original deliveries, while they are kept."""
 
-    def find(self, identity: bytes) -> list[tuple[int, int]]:
+    def find(self, identity: bytes, store: str = ADMISSION_STORE) -> list[tuple[int, int]]:
         """Return (block, ordinal) of the rows that hold an identity, newest first."""
 
     def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
@@ -351,17 +390,24 @@ class Ledger(LedgerReader, Protocol):
     """The questions, and the writes of the admission protocol."""
 
     def register_source(
-        self, source: Source, pipeline: str, topic: str, topic_id: str, door: str = "stream"
+        self,
+        source: Source,
+        pipeline: str,
+        topic: str,
+        topic_id: str,
+        door: str = "stream",
+        store: str = ADMISSION_STORE,
     ) -> None:
-        """Make a source known; again is harmless."""
+        """Make a source known, and the store its identities are kept in; again is harmless."""
 
     def take_generation(self, pipeline: str) -> int:
         """Start a new generation of a pipeline; tasks of older ones get no epoch any more."""
 
-    def take_epoch(self, source: Source, generation: int | None) -> int:
+    def take_epoch(self, source: Source, generation: int | None, beyond: int = 0) -> int:
         """Take over a source partition, or raise `Fenced` when the generation is not the current one.
 
-        Without a generation the source is seized from whoever has it, to resolve what it left in flight.
+        Without a generation the source is seized from whoever has it, to resolve what it left in flight. The epoch is
+        higher than any before and than `beyond`: a ledger that was restored may have to catch up with the log.
         """
 
     def check_epoch(self, source: Source, epoch: int) -> None:
@@ -370,8 +416,18 @@ class Ledger(LedgerReader, Protocol):
     def mark(self, source: Source) -> Mark:
         """Return how far the source is decided."""
 
+    def horizon(self, source: Source, retention_ms: int) -> int | None:
+        """Return the event time from which on no row of a source's store can have been taken over.
+
+        A retention before the end of the open segment: no claim's stream time has reached that end. None where no
+        segment is open.
+        """
+
     def claim(self, claim: Claim) -> Claimed | Blocked:
-        """Decide every delivery of a block and reserve what is new, in one transaction."""
+        """Decide every delivery of a block and reserve what is new, in one transaction.
+
+        `Stale` when the horizon of its store has passed what a cache knows.
+        """
 
     def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
         """Settle, abort or give up a claimed block; marks move unless it is aborted."""
@@ -380,11 +436,17 @@ class Ledger(LedgerReader, Protocol):
         """Note, before the rest is published, which records of a block in flight the broker refuses."""
 
     def plan_late(
-        self, block: Block, epoch: int, producer_id: int, destinations: Sequence[Destination]
+        self,
+        block: Block,
+        epoch: int,
+        producer_id: int,
+        destinations: Sequence[Destination],
+        first: int | None = None,
     ) -> Late:
         """Give the records of a block of unknown fate new numbers, before they are published late.
 
-        Only after it was proved that nothing is on the log under the numbers of an earlier plan.
+        Only after it was proved that nothing is on the log under the numbers of an earlier plan; or the numbers from
+        `first` on, which the log already holds them under.
         """
 
     def resolve(self, block: Block, epoch: int, resolved: Resolved) -> None:
@@ -403,6 +465,9 @@ class Ledger(LedgerReader, Protocol):
 
     def count_re_reads(self, source: Source, deliveries: int) -> None:
         """Count deliveries that were read again below the mark."""
+
+    def count_cached(self, source: Source, deliveries: int) -> None:
+        """Count duplicates that a cache knew."""
 
     def read_up_to(self, ends: Mapping[Source, int]) -> None:
         """Note that every record of these sources before an offset is decided; it never goes back.
@@ -425,8 +490,17 @@ class Ledger(LedgerReader, Protocol):
     def replace_evidence(self, file: EvidenceFile) -> None:
         """Note the new checksum of a file that was written again with the same rows."""
 
-    def expire_segments(self, retention_ms: int) -> list[str]:
-        """Drop segments whose keys have expired for every source; return their names."""
+    def expire_segments(
+        self,
+        retention_ms: int,
+        idle_after_ms: int = IDLE_AFTER_MS,
+        store: str = ADMISSION_STORE,
+    ) -> list[str]:
+        """Drop segments of a store whose keys have expired for every active source; return their names.
+
+        Active is who took an event within the idle time before the last one that any source of the store took. For
+        one that comes back later, what was dropped meanwhile is too old: its mark says so.
+        """
 
     def expire_journal(self, evidence_before: int) -> int:
         """Drop journal rows whose evidence was durable before a moment; return how many."""

@@ -18,12 +18,21 @@ from admitone.faults import crash_point
 from admitone.ledger.claims import Prepared
 from admitone.ledger.columns import logical_digest, pack
 from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
-from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
+from admitone.ledger.port import (
+    ADMISSION_STORE,
+    Block,
+    Blocked,
+    Claim,
+    Claimed,
+    Mark,
+    Outcome,
+    Source,
+)
 from admitone.ledger.postgres_claim import NeedsSegment, claim_block
 from admitone.ledger.postgres_later import PostgresLater, note_contradictions, note_places, owned
 from admitone.ledger.postgres_reader import columns_of, upstreams_of
 from admitone.ledger.postgres_segments import Segments
-from admitone.ledger.stored import ADMISSION_STORE
+from admitone.ledger.stored import is_active, must_be_a_store
 from admitone.ledger.upstream import (
     marks_of,
     moved_rows,
@@ -38,14 +47,21 @@ class PostgresLedger(PostgresLater):
     """A `Ledger` on a PostgreSQL database: ownership, and the transactions of the admission protocol."""
 
     def register_source(
-        self, source: Source, pipeline: str, topic: str, topic_id: str, door: str = "stream"
+        self,
+        source: Source,
+        pipeline: str,
+        topic: str,
+        topic_id: str,
+        door: str = "stream",
+        store: str = ADMISSION_STORE,
     ) -> None:
-        """Make a source known; again is harmless."""
+        """Make a source known, and the store its identities are kept in; again is harmless."""
+        must_be_a_store(store)
         self._database.run(
             lambda db: db.execute(
-                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id, door)"
-                " VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                (*source, pipeline, topic, topic_id, door),
+                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id, door, store)"
+                " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (*source, pipeline, topic, topic_id, door, store),
             )
         )
 
@@ -63,14 +79,14 @@ class PostgresLedger(PostgresLater):
 
         return self._database.run(work)
 
-    def take_epoch(self, source: Source, generation: int | None) -> int:
+    def take_epoch(self, source: Source, generation: int | None, beyond: int = 0) -> int:
         """Take over a source partition, or raise `Fenced` when the generation is not the current one."""
 
         def work(db: Connection) -> int:
             taken = db.execute(
-                "UPDATE source SET epoch = epoch + 1 WHERE producer_id = %s AND partition = %s"
+                "UPDATE source SET epoch = greatest(epoch, %s) + 1 WHERE producer_id = %s AND partition = %s"
                 " RETURNING epoch, pipeline",
-                source,
+                (beyond, *source),
             ).fetchone()
             if taken is None:
                 raise NotFound(f"Source {tuple(source)} is not registered.")
@@ -99,12 +115,23 @@ class PostgresLedger(PostgresLater):
 
         def work(db: Connection) -> Mark:
             row = db.execute(
-                "SELECT mark, stream_time FROM source WHERE producer_id = %s AND partition = %s",
+                "SELECT mark, stream_time, dropped_before FROM source LEFT JOIN store ON name = store"
+                " WHERE producer_id = %s AND partition = %s",
                 source,
             ).fetchone()
-            pointer = Segments(db, ADMISSION_STORE).pointer()
-            forgotten = pointer.dropped_before if pointer else None
-            return Mark(row[0], row[1], forgotten) if row else Mark(forgotten_before=forgotten)
+            return Mark(*row) if row else Mark()
+
+        return self._database.read(work)
+
+    def horizon(self, source: Source, retention_ms: int) -> int | None:
+        """Return the event time from which on no row of a source's store can have been taken over."""
+
+        def work(db: Connection) -> int | None:
+            row = db.execute(
+                "SELECT store FROM source WHERE producer_id = %s AND partition = %s", source
+            ).fetchone()
+            pointer = Segments(db, row[0]).pointer() if row else None
+            return pointer.horizon(retention_ms) if pointer else None
 
         return self._database.read(work)
 
@@ -115,9 +142,12 @@ class PostgresLedger(PostgresLater):
             found = self._database.run(lambda db: claim_block(db, prepared))
             if not isinstance(found, NeedsSegment):
                 return found
-            newest = found.newest_event_time
+            needed = found
             self._database.run(
-                lambda db: Segments(db, ADMISSION_STORE).advance(newest, claim.retention_ms)  # noqa: B023
+                lambda db: Segments(db, needed.store).advance(  # noqa: B023
+                    needed.newest_event_time,  # noqa: B023
+                    claim.retention_ms,
+                )
             )
 
     def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
@@ -153,6 +183,15 @@ class PostgresLedger(PostgresLater):
             )
         )
 
+    def count_cached(self, source: Source, deliveries: int) -> None:
+        """Count duplicates that a cache knew."""
+        self._database.run(
+            lambda db: db.execute(
+                "UPDATE source SET cached = cached + %s WHERE producer_id = %s AND partition = %s",
+                (deliveries, *source),
+            )
+        )
+
     def read_up_to(self, ends: Mapping[Source, int]) -> None:
         """Note that every record of these sources before an offset is decided; it never goes back."""
         self._database.run(
@@ -173,7 +212,8 @@ def _conclude(
     facts: pa.Table,
     planned: pa.Table,
 ) -> None:
-    owned(db, block.source, epoch)
+    *_, store = owned(db, block.source, epoch)
+    Segments(db, store).put_back(block.block_id, outcome.refused)
     resolved = _resolved(db, followed(planned, block.block_id))
     verdicts, bus = concluded(block.block_id, facts, planned, outcome, resolved)
     changed = db.execute(
@@ -195,11 +235,12 @@ def _conclude(
     note_places(db, block.block_id, bus_ranges(block, facts, bus))
     note_contradictions(db, contradictions(block.block_id, facts, verdicts))
     moved = db.execute(
-        "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s"
+        "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s,"
+        " active_at = CASE WHEN %s THEN greatest(active_at, %s) ELSE active_at END"
         " WHERE producer_id = %s AND partition = %s AND mark < %s",
         (
-            block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, *block.source,
-            block.first_offset,
+            block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, is_active(facts),
+            outcome.decided_at, *block.source, block.first_offset,
         ),
     ).rowcount  # fmt: skip
     if moved != 1:
@@ -215,7 +256,8 @@ def _move_upstream(db: Connection, source: Source, facts: pa.Table) -> None:
 
 
 def _abort(db: Connection, block: Block, epoch: int, outcome: Outcome) -> None:
-    owned(db, block.source, epoch)
+    *_, store = owned(db, block.source, epoch)
+    Segments(db, store).put_back(block.block_id)
     changed = db.execute(
         "UPDATE block SET state = %s, decided_at = %s, published_at = %s"
         " WHERE block_id = %s AND state = 'IN_FLIGHT'",

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from admitone.faults import crash_point
-from admitone.ledger.claims import Holder, Prepared, candidates, decide, must_be_at
+from admitone.ledger.claims import (
+    Holder,
+    Prepared,
+    candidates,
+    decide,
+    held_by,
+    must_be_at,
+    must_be_fresh,
+)
 from admitone.ledger.columns import pack
 from admitone.ledger.port import Block, Blocked, Claimed, Mark, Source
 from admitone.ledger.postgres_later import owned
@@ -23,7 +31,6 @@ from admitone.ledger.postgres_values import (
     stored_name,
     stored_runs,
 )
-from admitone.ledger.stored import ADMISSION_STORE
 from admitone.ledger.upstream import must_have_seen
 from admitone.postgres import Connection
 
@@ -33,25 +40,28 @@ class NeedsSegment:
     """Nothing was claimed: a segment that takes events of this time must be opened first."""
 
     newest_event_time: int
+    store: str
 
 
 def claim_block(db: Connection, prepared: Prepared) -> Claimed | Blocked | NeedsSegment:
     """Claim a block, or roll everything back and say why."""
     claim, deliveries = prepared.claim, prepared.deliveries
-    at = owned(db, claim.source, claim.epoch)
+    offset, stream_time, store_name = owned(db, claim.source, claim.epoch)
     closed = deliveries.in_closed_runs(_join_runs(db, prepared.runs))
-    store = Segments(db, ADMISSION_STORE)
+    store = Segments(db, store_name)
     pointer = store.pointer(" FOR SHARE")
-    _at_mark(db, claim.source, Mark(*at, pointer.dropped_before if pointer else None), claim.after)
+    forgotten = pointer.dropped_before if pointer else None
+    _at_mark(db, claim.source, Mark(offset, stream_time, forgotten), claim.after)
     if claim.upstream is not None:
         must_have_seen(claim, upstreams_of(db, claim.source))
+    must_be_fresh(claim.known, pointer.horizon(claim.retention_ms) if pointer else None)
     ordinals = candidates(deliveries, closed)
     holders: dict[int, Holder] = {}
-    if len(ordinals):
-        newest = int(deliveries.event_time[ordinals].max())
+    if deliveries.moves_the_store(closed):
+        newest = deliveries.newest
         if pointer is None or not pointer.takes(newest, claim.retention_ms):
             db.execute("ROLLBACK")
-            return NeedsSegment(newest)
+            return NeedsSegment(newest, store_name)
     block = _insert_block(db, prepared)
     if pointer is not None and len(ordinals):
         holders = store.claim(deliveries, ordinals, pointer, block.block_id, prepared.decides)
@@ -67,7 +77,7 @@ def claim_block(db: Connection, prepared: Prepared) -> Claimed | Blocked | Needs
     ):
         db.execute(query, (block.block_id, blob))
     crash_point("ledger.claim_written")
-    return Claimed(block, verdicts)
+    return Claimed(block, verdicts, held_by(holders))
 
 
 def _at_mark(db: Connection, source: Source, found: Mark, expected: Mark) -> None:

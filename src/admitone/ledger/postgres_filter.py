@@ -13,6 +13,8 @@ def restriction(wanted: Filter) -> tuple[list[str], list[object]]:
     found: list[tuple[str, list[object]]] = []
     if wanted.record is not None:
         found.append(("block_id = %s", [wanted.record[0]]))
+    if wanted.after is not None:
+        found.append(("block_id >= %s", [wanted.after[0]]))
     if wanted.run_id is not None:
         found.append(("runs ? %s", [stored_name(wanted.run_id)]))
     if wanted.source is not None:

@@ -47,7 +47,12 @@ class PostgresLater(PostgresUpkeep):
     """What is found out, or done, about blocks after they were decided."""
 
     def plan_late(
-        self, block: Block, epoch: int, producer_id: int, destinations: Sequence[Destination]
+        self,
+        block: Block,
+        epoch: int,
+        producer_id: int,
+        destinations: Sequence[Destination],
+        first: int | None = None,
     ) -> Late:
         """Give the records of a block of unknown fate new numbers, before they are published late."""
         _, verdicts, _ = self.columns(block.block_id)
@@ -67,14 +72,15 @@ class PostgresLater(PostgresUpkeep):
                 source,
             ).fetchone()
             assert row is not None
+            number = row[0] if first is None else first
             db.execute(
                 "INSERT INTO late VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (block_id) DO UPDATE SET"
                 " producer_id = excluded.producer_id, partition = excluded.partition,"
                 " first = excluded.first, records = excluded.records,"
                 " destinations = excluded.destinations",
-                (block.block_id, *source, row[0], records, stored_destinations(destinations)),
+                (block.block_id, *source, number, records, stored_destinations(destinations)),
             )
-            return Late(block.block_id, source, row[0], records, tuple(destinations))
+            return Late(block.block_id, source, number, records, tuple(destinations))
 
         return self._database.run(plan)
 
@@ -136,16 +142,16 @@ class PostgresLater(PostgresUpkeep):
 
 def owned(
     db: Connection, source: Source, epoch: int, *, lock: bool = True
-) -> tuple[int, int | None]:
-    """Return a source's mark and stream time, locked; raise `Fenced` unless it is held under this epoch."""
+) -> tuple[int, int | None, str]:
+    """Return a source's mark, stream time and store, locked; raise `Fenced` unless it is held under this epoch."""
     row = db.execute(
-        "SELECT epoch, mark, stream_time FROM source WHERE producer_id = %s AND partition = %s"  # noqa: S608
+        "SELECT epoch, mark, stream_time, store FROM source WHERE producer_id = %s AND partition = %s"  # noqa: S608
         + (" FOR UPDATE" if lock else ""),
         source,
     ).fetchone()
     if row is None or row[0] != epoch:
         raise Fenced(f"Source {tuple(source)} is held under epoch {row and row[0]}, not {epoch}.")
-    return row[1], row[2]
+    return row[1], row[2], row[3]
 
 
 def note_places(db: Connection, block_id: int, places: Iterable[tuple[str, int, int, int]]) -> None:

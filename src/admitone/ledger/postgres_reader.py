@@ -15,13 +15,14 @@ from admitone.core.identity import KEY_BYTES
 from admitone.ledger.columns import unpack
 from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.port import (
+    ADMISSION_STORE,
     ANYTHING,
+    AcceptedTopic,
     Anomaly,
     Block,
     EvidenceFile,
     Filter,
     Late,
-    Mark,
     Resolution,
     Source,
     SourceInfo,
@@ -37,12 +38,14 @@ from admitone.ledger.postgres_values import (
     stored_name,
 )
 from admitone.ledger.stored import (
-    ADMISSION_STORE,
     IS_DECIDED,
+    LATE_NUMBERS,
     MET_NO_DRIFT,
     SELECT_BLOCK,
+    SELECT_SOURCE,
     block_from,
     destinations_from,
+    sources_from,
 )
 from admitone.ledger.upstream import SELECT_UPSTREAM, UPSTREAM_ORDER, upstreams_from
 from admitone.postgres import PATIENCE_S, Connection, Database
@@ -64,21 +67,7 @@ class PostgresReader:
 
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
-        rows = self._rows(
-            "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"
-            " decided, read_to FROM source ORDER BY topic, producer_id, partition"
-        )
-        return [
-            SourceInfo(
-                Source(producer, partition),
-                pipeline,
-                topic,
-                topic_id,
-                Mark(mark, time),
-                *rest,
-            )
-            for producer, partition, pipeline, topic, topic_id, mark, time, *rest in rows
-        ]
+        return sources_from(self._rows(SELECT_SOURCE))
 
     def upstreams(self, source: Source | None = None) -> list[UpstreamInfo]:
         """Return the marks by which replays are found, of one source or of all."""
@@ -110,6 +99,14 @@ class PostgresReader:
             where.append("block_id = ANY(%s)")
             values.append(list(ids))
         rows = self._rows(f"{SELECT_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values)
+        return [_block(row) for row in rows]
+
+    def last_blocks(self) -> list[Block]:
+        """Return the block of each source that reaches furthest, whatever became of it."""
+        rows = self._rows(
+            f"SELECT last.* FROM source, LATERAL ({SELECT_BLOCK} WHERE block.producer_id = source.producer_id"  # noqa: S608
+            " AND block.partition = source.partition ORDER BY first_offset DESC, block_id DESC LIMIT 1) AS last"
+        )
         return [_block(row) for row in rows]
 
     def columns(self, block_id: int) -> Columns:
@@ -153,6 +150,13 @@ class PostgresReader:
             return Late(block_id, source, first, records, destinations_from(places))
         return None
 
+    def late_numbers(self) -> dict[Source, int]:
+        """Return the next number of every producer that published something late."""
+        return {
+            Source(producer, partition): number
+            for producer, partition, number in self._rows(LATE_NUMBERS)
+        }
+
     def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
         """Return (how many, how many quarantined) of a source's last deliveries."""
         query = (
@@ -176,10 +180,10 @@ class PostgresReader:
         """Return a block's original deliveries, while they are kept."""
         return self._blob("SELECT deliveries FROM journal WHERE block_id = %s", block_id)
 
-    def find(self, identity: bytes) -> list[tuple[int, int]]:
+    def find(self, identity: bytes, store: str = ADMISSION_STORE) -> list[tuple[int, int]]:
         """Return (block, ordinal) of the rows that hold an identity, newest first."""
         key = identity[:KEY_BYTES]
-        return self._database.read(lambda db: Segments(db, ADMISSION_STORE).find(key))
+        return self._database.read(lambda db: Segments(db, store).find(key))
 
     def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
         """Return the open contradictions."""
@@ -248,6 +252,18 @@ class PostgresReader:
     def closure(self, run_id: str) -> bytes | None:
         """Return the closing artifact of a run."""
         return self._blob("SELECT artifact FROM run WHERE run_key = %s", key_of_run(run_id))
+
+    def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
+        """Return every acceptance of topics of a cluster, oldest first."""
+        rows = self._rows(
+            "SELECT cluster, topic, topic_id, at, author, reason FROM accepted_topic"
+            " WHERE cluster = %s ORDER BY number",
+            (cluster,),
+        )
+        return [
+            AcceptedTopic(found, topic, topic_id, at, loaded_name(author), loaded_name(reason))
+            for found, topic, topic_id, at, author, reason in rows
+        ]
 
     def close(self) -> None:
         """Close this thread's connection."""

@@ -240,4 +240,26 @@ UPDATE source SET decided = (
     WHERE block.producer_id = source.producer_id AND block.partition = source.partition
     AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED')
 )""",
+    """ALTER TABLE source ADD COLUMN store text NOT NULL DEFAULT 'admission';
+
+ALTER TABLE source ADD COLUMN cached bigint NOT NULL DEFAULT 0;
+
+ALTER TABLE source ADD COLUMN active_at bigint;
+
+UPDATE source SET active_at = (
+    SELECT max(decided_at) FROM block
+    WHERE block.producer_id = source.producer_id AND block.partition = source.partition
+) WHERE stream_time IS NOT NULL;
+
+CREATE TABLE displaced (
+    block_id bigint NOT NULL,
+    ordinal integer NOT NULL,
+    start bigint NOT NULL,
+    key uuid NOT NULL,
+    payload_hash uuid NOT NULL,
+    event_time bigint NOT NULL,
+    first_block bigint NOT NULL,
+    first_ordinal integer NOT NULL,
+    PRIMARY KEY (block_id, ordinal)
+)""",
 )

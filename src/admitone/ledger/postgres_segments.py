@@ -8,7 +8,7 @@ rows it takes over, so that two claims never wait for each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -16,17 +16,12 @@ import numpy as np
 from psycopg import sql
 from psycopg.errors import UndefinedTable
 
-from admitone.core.decisions import BlockState
-from admitone.core.identity import KEY_BYTES
+from admitone.core.decisions import AdmissionState, BlockState
 from admitone.core.segments import Segment, is_droppable, segment_for, segment_name
-from admitone.ledger.claims import Deliveries, Holder
-from admitone.ledger.columns import unpack
+from admitone.ledger.claims import Deliveries, Holder, keys_of
 from admitone.ledger.postgres_copy import CANDIDATE_COLUMNS, copied_candidates
+from admitone.ledger.stored import NEVER_FORGOTTEN
 from admitone.postgres import Connection
-
-_NEVER_FORGOTTEN = ", ".join(
-    f"'{state}'" for state in (BlockState.IN_FLIGHT, BlockState.AMBIGUOUS, BlockState.RETRACTED)
-)
 
 # The candidates are looked up one by one in key order. The planner, knowing nothing about a temporary table,
 # might rather read a whole segment.
@@ -60,6 +55,20 @@ _TAKE_OVER = sql.SQL(
     " ordinal = c.ordinal FROM candidate c WHERE k.key = c.key AND c.ordinal = ANY(%s)"
 )
 
+_DISPLACE = sql.SQL(
+    "INSERT INTO displaced SELECT %s, c.ordinal, %s, k.key, k.payload_hash, k.event_time, k.block_id, k.ordinal"
+    " FROM candidate c JOIN {segment} k ON k.key = c.key WHERE c.ordinal = ANY(%s)"
+)
+_PUT_BACK = sql.SQL(
+    "UPDATE {segment} k SET payload_hash = d.payload_hash, event_time = d.event_time, block_id = d.first_block,"
+    " ordinal = d.first_ordinal FROM displaced d WHERE d.block_id = %s AND d.ordinal = ANY(%s)"
+    " AND k.key = d.key AND k.block_id = d.block_id"
+)
+_CARRY = sql.SQL(
+    "INSERT INTO {opened} SELECT * FROM {segment} WHERE key = ANY(%s) AND block_id = %s ORDER BY key"
+    " ON CONFLICT DO NOTHING"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
@@ -78,6 +87,10 @@ class Pointer:
             and segment_for(newest_event_time, retention_ms).start <= self.opened.start
             and newest_event_time < self.opened.end
         )
+
+    def horizon(self, retention_ms: int) -> int | None:
+        """Return a retention before the end of the open segment."""
+        return self.opened.end - retention_ms if self.opened else None
 
 
 class Segments:
@@ -127,10 +140,8 @@ class Segments:
         holders: dict[int, Holder] = {}
         for segment in pointer.closed:
             for ordinal, holder in self._found(segment):
-                newest = holders.get(ordinal)
-                if decides(ordinal, holder) and (
-                    newest is None or newest.block_id < holder.block_id
-                ):
+                other = holders.get(ordinal)
+                if decides(ordinal, holder) and (other is None or holder.block_id < other.block_id):
                     holders[ordinal] = holder
         if holders:
             waiting -= holders.keys()
@@ -145,16 +156,40 @@ class Segments:
                 if decides(ordinal, holder):
                     holders[ordinal] = holder
                 else:
-                    absent[ordinal] = (holder.block_id, holder.ordinal)
+                    absent[ordinal] = holder
             waiting -= holders.keys()
             if absent:
                 waiting -= self._take_over(pointer.opened, block_id, absent)
         return holders
 
+    def put_back(self, block_id: int, ordinals: Collection[int] | None = None) -> None:
+        """Put back the rows that a block took over and does not need: all of them, or those of some ordinals.
+
+        They had expired for the block's source, but may be live for one that is behind it.
+        """
+        displaced = self._db.execute(
+            "SELECT ordinal, start FROM displaced WHERE block_id = %s", (block_id,)
+        ).fetchall()
+        if not displaced:
+            return
+        pointer = self.pointer(" FOR SHARE")
+        assert pointer is not None
+        for segment in (*pointer.closed, pointer.opened):
+            wanted = [
+                ordinal
+                for ordinal, start in displaced
+                if segment is not None
+                and start == segment.start
+                and (ordinals is None or ordinal in ordinals)
+            ]
+            if segment is not None and wanted:
+                self._db.execute(self._of(_PUT_BACK, segment), (block_id, wanted))
+        self._db.execute("DELETE FROM displaced WHERE block_id = %s", (block_id,))
+
     def find(self, key: bytes) -> list[tuple[int, int]]:
         """Return (block, ordinal) of every row that holds a key, newest first."""
         pointer = self.pointer()
-        found: list[tuple[int, int]] = []
+        found: set[tuple[int, int]] = set()
         for segment in (*pointer.closed, pointer.opened) if pointer else ():
             if segment is None:
                 continue
@@ -164,7 +199,7 @@ class Segments:
                     rows = self._db.execute(self._of(query, segment), (UUID(bytes=key),)).fetchall()
             except UndefinedTable:
                 continue  # dropped since this snapshot began
-            found += [(block_id, ordinal) for block_id, ordinal in rows]
+            found |= {(block_id, ordinal) for block_id, ordinal in rows}
         return sorted(found, reverse=True)
 
     def advance(self, newest_event_time: int, retention_ms: int) -> None:
@@ -192,39 +227,49 @@ class Segments:
                 (newest_event_time - opened.start + 1, self._store, opened.start),
             )
 
-    def expired(self, slowest_stream_time: int, retention_ms: int) -> list[Segment]:
-        """Return the closed segments nobody needs.
-
-        A segment is closed only when no claim on it is open, and takes nothing more: what is found out about it here
-        stays true without a lock.
-        """
-        pointer = self.pointer()
+    def expired(self, slowest_stream_time: int, retention_ms: int, lock: str = "") -> list[Segment]:
+        """Return the closed segments nobody needs; those that were given up before stay given up."""
+        pointer = self.pointer(lock)
         if pointer is None:
             return []
         retention = max(pointer.retention, retention_ms)
         return [
             segment
             for segment in pointer.closed
-            if is_droppable(segment.end, slowest_stream_time, retention)
-            and not self._unresolved(segment)
+            if (pointer.dropped_before is not None and segment.end <= pointer.dropped_before)
+            or is_droppable(segment.end, slowest_stream_time, retention)
         ]
 
+    def carry_unresolved(self, segment: Segment) -> None:
+        """Put what is never forgotten of a segment that is about to go into the open one as well.
+
+        Such rows are found by their blocks' own identities. A closed segment takes nothing more, so none is missed; the
+        pointer is held as in a claim.
+        """
+        pointer = self.pointer(" FOR SHARE")
+        assert pointer is not None
+        assert pointer.opened is not None
+        query = _CARRY.format(
+            opened=sql.Identifier(self.name(pointer.opened)),
+            segment=sql.Identifier(self.name(segment)),
+        )
+        blocks = self._db.execute(
+            f"SELECT block_id, facts FROM block JOIN facts USING (block_id) WHERE state IN ({NEVER_FORGOTTEN})",  # noqa: S608
+            binary=True,
+        )
+        for block_id, facts in blocks.fetchall():
+            keys = [UUID(bytes=key) for key in keys_of(facts)]
+            self._db.execute(query, (keys, block_id))
+
     def give_up(
-        self, expired: Iterable[Segment], slowest_stream_time: int, retention_ms: int
+        self, found: Iterable[Segment], slowest_stream_time: int, retention_ms: int
     ) -> list[Segment]:
-        """Note that what expired segments held is forgotten; return those that can be dropped.
+        """Note that what segments held is forgotten, if they still are expired; return these.
 
         From then on events of that time are too old for every source, also for one that has read nothing yet.
         """
-        pointer = self.pointer(" FOR UPDATE")
-        assert pointer is not None
-        retention = max(pointer.retention, retention_ms)
-        chosen = [
-            segment
-            for segment in expired
-            if segment in pointer.closed
-            and is_droppable(segment.end, slowest_stream_time, retention)
-        ]
+        still = self.expired(slowest_stream_time, retention_ms, " FOR UPDATE")
+        chosen = [segment for segment in found if segment in still]
         if chosen:
             self._db.execute(
                 "UPDATE store SET dropped_before = greatest(dropped_before, %s) WHERE name = %s",
@@ -263,12 +308,13 @@ class Segments:
         assert row is not None
         return set(row[0] or ())
 
-    def _take_over(
-        self, segment: Segment, block_id: int, absent: dict[int, tuple[int, int]]
-    ) -> set[int]:
+    def _take_over(self, segment: Segment, block_id: int, absent: dict[int, Holder]) -> set[int]:
         """Put the block in the place of rows that are still what was read; return their ordinals."""
         locked = self._db.execute(self._of(_LOCK, segment), (list(absent),)).fetchall()
-        same = [ordinal for ordinal, *place in locked if tuple(place) == absent[ordinal]]
+        same = [ordinal for ordinal, *place in locked if tuple(place) == absent[ordinal][:2]]
+        expired = [o for o in same if absent[o].admission is AdmissionState.ADMITTED]
+        if expired:
+            self._db.execute(self._of(_DISPLACE, segment), (block_id, segment.start, expired))
         self._db.execute(self._of(_TAKE_OVER, segment), (block_id, same))
         return set(same)
 
@@ -289,26 +335,6 @@ class Segments:
                     tuple(refused),
                 ),
             )
-
-    def _unresolved(self, segment: Segment) -> bool:
-        """Tell whether a segment holds identities whose fate is open or was given up: never forgotten."""
-        query = self._of(
-            sql.SQL("SELECT 1 FROM {segment} WHERE key = ANY(%s) AND block_id = %s LIMIT 1"),
-            segment,
-        )
-        blocks = self._db.execute(
-            f"SELECT block_id FROM block WHERE state IN ({_NEVER_FORGOTTEN})"  # noqa: S608
-        ).fetchall()
-        for (block_id,) in blocks:
-            row = self._db.execute(
-                "SELECT facts FROM facts WHERE block_id = %s", (block_id,), binary=True
-            ).fetchone()
-            assert row is not None
-            identities = unpack(row[0])["identity"].drop_null().to_pylist()
-            keys = [UUID(bytes=identity[:KEY_BYTES]) for identity in identities]
-            if self._db.execute(query, (keys, block_id)).fetchone():
-                return True
-        return False
 
     def _of(self, query: sql.SQL, segment: Segment) -> sql.Composed:
         return query.format(segment=sql.Identifier(self.name(segment)))

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from admitone.ledger.port import AcceptedTopic
 from admitone.ledger.postgres_reader import PostgresReader
-from admitone.ledger.postgres_values import loaded_name, stored_name
+from admitone.ledger.postgres_values import stored_name
 from admitone.postgres import Connection
 
 
 class PostgresTopics(PostgresReader):
     """Who accepted which topic, when and why."""
-
-    def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
-        """Return every acceptance of topics of a cluster, oldest first."""
-        rows = self._rows(
-            "SELECT cluster, topic, topic_id, at, author, reason FROM accepted_topic"
-            " WHERE cluster = %s ORDER BY number",
-            (cluster,),
-        )
-        return [
-            AcceptedTopic(found, topic, topic_id, at, loaded_name(author), loaded_name(reason))
-            for found, topic, topic_id, at, author, reason in rows
-        ]
 
     def accept_topic(self, accepted: AcceptedTopic) -> bool:
         """Accept an incarnation of a topic; False when it is the one that counts already."""

@@ -8,12 +8,12 @@ from psycopg.errors import LockNotAvailable
 
 from admitone.core.errors import NotFound, RunIsRed
 from admitone.core.segments import Segment
-from admitone.ledger.port import EvidenceFile
+from admitone.ledger.port import ADMISSION_STORE, IDLE_AFTER_MS, EvidenceFile
 from admitone.ledger.postgres_reader import newest_block
 from admitone.ledger.postgres_segments import Segments
 from admitone.ledger.postgres_topics import PostgresTopics
 from admitone.ledger.postgres_values import key_of_run, stored_name
-from admitone.ledger.stored import ADMISSION_STORE
+from admitone.ledger.stored import slowest_active
 from admitone.postgres import Connection
 
 
@@ -88,28 +88,34 @@ class PostgresUpkeep(PostgresTopics):
 
         self._database.run(work)
 
-    def expire_segments(self, retention_ms: int) -> list[str]:
-        """Drop segments whose keys have expired for every source; return their names.
+    def expire_segments(
+        self,
+        retention_ms: int,
+        idle_after_ms: int = IDLE_AFTER_MS,
+        store: str = ADMISSION_STORE,
+    ) -> list[str]:
+        """Drop segments of a store whose keys have expired for every active source; return their names.
 
         One that somebody still reads stays until the next time; what it held is forgotten all the same.
         """
 
-        def look(db: Connection) -> tuple[int | None, list[Segment]]:
-            row = db.execute(
-                "SELECT min(stream_time) FROM source WHERE door <> 'release'"
-            ).fetchone()
-            slowest = row[0] if row else None
-            if slowest is None:
-                return None, []
-            return slowest, Segments(db, ADMISSION_STORE).expired(slowest, retention_ms)
+        def look(db: Connection) -> tuple[int, list[Segment]] | None:
+            row = db.execute(slowest_active("%s"), (store, store, idle_after_ms)).fetchone()
+            if row is None or row[0] is None:
+                return None
+            return row[0], Segments(db, store).expired(row[0], retention_ms)
 
-        slowest, expired = self._database.read(look)
-        if slowest is None or not expired:
+        found = self._database.read(look)
+        if found is None:
             return []
-        given_up = self._database.run(
-            lambda db: Segments(db, ADMISSION_STORE).give_up(expired, slowest, retention_ms)
-        )
-        return [name for segment in given_up if (name := self._dropped(segment)) is not None]
+        slowest, expired = found
+        for segment in expired:
+            self._database.run(lambda db: Segments(db, store).carry_unresolved(segment))  # noqa: B023
+        if expired:
+            expired = self._database.run(
+                lambda db: Segments(db, store).give_up(expired, slowest, retention_ms)
+            )
+        return [name for segment in expired if (name := self._dropped(segment, store)) is not None]
 
     def expire_journal(self, evidence_before: int) -> int:
         """Drop journal rows whose evidence was durable before a moment; return how many."""
@@ -145,14 +151,14 @@ class PostgresUpkeep(PostgresTopics):
                 f"admitone close {run_id}",
             )
 
-    def _dropped(self, segment: Segment) -> str | None:
+    def _dropped(self, segment: Segment, store: str) -> str | None:
         def drop(db: Connection) -> str | None:
-            store = Segments(db, ADMISSION_STORE)
+            segments = Segments(db, store)
             try:
-                store.drop(segment)
+                segments.drop(segment)
             except LockNotAvailable:
                 db.execute("ROLLBACK")
                 return None
-            return store.name(segment)
+            return segments.name(segment)
 
         return self._database.run(drop)

@@ -17,7 +17,16 @@ import pyarrow as pa
 from admitone.core.decisions import BlockState
 from admitone.core.errors import Fenced, MarkMoved, NotFound
 from admitone.faults import crash_point
-from admitone.ledger.claims import Deliveries, Holder, Prepared, candidates, decide, must_be_at
+from admitone.ledger.claims import (
+    Deliveries,
+    Holder,
+    Prepared,
+    candidates,
+    decide,
+    held_by,
+    must_be_at,
+    must_be_fresh,
+)
 from admitone.ledger.columns import logical_digest, pack
 from admitone.ledger.outcomes import (
     First,
@@ -27,11 +36,20 @@ from admitone.ledger.outcomes import (
     contradictions,
     followed,
 )
-from admitone.ledger.port import Block, Blocked, Claim, Claimed, Mark, Outcome, Source
+from admitone.ledger.port import (
+    ADMISSION_STORE,
+    Block,
+    Blocked,
+    Claim,
+    Claimed,
+    Mark,
+    Outcome,
+    Source,
+)
 from admitone.ledger.sqlite_later import SqliteLater, note_contradictions, note_places, owned
 from admitone.ledger.sqlite_reader import columns_of, stored_destinations, upstreams_of
-from admitone.ledger.sqlite_segments import Row, Segments
-from admitone.ledger.stored import ADMISSION_STORE
+from admitone.ledger.sqlite_segments import Row, Segments, stage
+from admitone.ledger.stored import is_active, must_be_a_store
 from admitone.ledger.upstream import (
     marks_of,
     moved_rows,
@@ -46,14 +64,21 @@ class SqliteLedger(SqliteLater):
     """A `Ledger` on a SQLite file: ownership, and the transactions of the admission protocol."""
 
     def register_source(
-        self, source: Source, pipeline: str, topic: str, topic_id: str, door: str = "stream"
+        self,
+        source: Source,
+        pipeline: str,
+        topic: str,
+        topic_id: str,
+        door: str = "stream",
+        store: str = ADMISSION_STORE,
     ) -> None:
-        """Make a source known; again is harmless."""
+        """Make a source known, and the store its identities are kept in; again is harmless."""
+        must_be_a_store(store)
         with self._database.transaction() as db:
             db.execute(
-                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id, door)"
-                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (*source, pipeline, topic, topic_id, door),
+                "INSERT INTO source (producer_id, partition, pipeline, topic, topic_id, door, store)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+                (*source, pipeline, topic, topic_id, door, store),
             )
 
     def take_generation(self, pipeline: str) -> int:
@@ -66,7 +91,7 @@ class SqliteLedger(SqliteLater):
             ).fetchone()
         return int(generation)
 
-    def take_epoch(self, source: Source, generation: int | None) -> int:
+    def take_epoch(self, source: Source, generation: int | None, beyond: int = 0) -> int:
         """Take over a source partition, or raise `Fenced` when the generation is not the current one."""
         with self._database.transaction() as db:
             row = db.execute(
@@ -82,9 +107,9 @@ class SqliteLedger(SqliteLater):
                     "let the newer pipeline run, or stop it first",
                 )
             (epoch,) = db.execute(
-                "UPDATE source SET epoch = epoch + 1 WHERE producer_id = ? AND partition = ?"
+                "UPDATE source SET epoch = max(epoch, ?) + 1 WHERE producer_id = ? AND partition = ?"
                 " RETURNING epoch",
-                source,
+                (beyond, *source),
             ).fetchone()
         return int(epoch)
 
@@ -98,6 +123,14 @@ class SqliteLedger(SqliteLater):
         with self._database.snapshot() as db:
             return _mark(db, source)
 
+    def horizon(self, source: Source, retention_ms: int) -> int | None:
+        """Return the event time from which on no row of a source's store can have been taken over."""
+        with self._database.snapshot() as db:
+            row = db.execute(
+                "SELECT store FROM source WHERE producer_id = ? AND partition = ?", source
+            ).fetchone()
+            return Segments(db, row[0]).horizon(retention_ms) if row else None
+
     def claim(self, claim: Claim) -> Claimed | Blocked:
         """Decide every delivery of a block and reserve what is new, in one transaction."""
         prepared = Prepared.of(claim)
@@ -105,23 +138,26 @@ class SqliteLedger(SqliteLater):
         nothing_closed = np.zeros(claim.facts.num_rows, dtype=bool)
         rows = _rows(deliveries, candidates(deliveries, nothing_closed))
         with self._database.scratch() as db:
-            Segments(db, ADMISSION_STORE).stage(rows)
+            stage(db, rows)
         # Everybody waits for this lock, so what can be made ready is ready.
         with self._database.transaction() as db:
-            owned(db, claim.source, claim.epoch)
+            store = owned(db, claim.source, claim.epoch)
             _at_mark(db, claim.source, claim.after)
             if claim.upstream is not None:
                 must_have_seen(claim, upstreams_of(db, claim.source))
             closed = deliveries.in_closed_runs(_join_runs(db, prepared.runs))
-            segments = Segments(db, ADMISSION_STORE)
             if closed.any():
                 rows = _rows(deliveries, candidates(deliveries, closed))
-                segments.stage(rows)
+                stage(db, rows)
             block = _insert_block(db, prepared)
             block_id = block.block_id
             holders: dict[int, Holder] = {}
-            if rows:
-                holders = segments.claim(rows, claim.retention_ms, block_id, prepared.decides)
+            segments = Segments(db, store)
+            must_be_fresh(claim.known, segments.horizon(claim.retention_ms))
+            if deliveries.moves_the_store(closed):
+                holders = segments.claim(
+                    rows, deliveries.newest, claim.retention_ms, block_id, prepared.decides
+                )
             verdicts = decide(deliveries, closed, holders, block_id, claim.retention_ms)
             if isinstance(verdicts, Blocked):
                 db.execute("ROLLBACK")
@@ -134,7 +170,7 @@ class SqliteLedger(SqliteLater):
             db.execute("INSERT INTO verdicts VALUES (?, ?, NULL)", (block_id, pack(verdicts)))
             db.execute("INSERT INTO journal VALUES (?, ?)", (block_id, claim.journal))
             crash_point("ledger.claim_written")
-        return Claimed(block, verdicts)
+        return Claimed(block, verdicts, held_by(holders))
 
     def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
         """Note, before the rest is published, which records of a block in flight the broker refuses."""
@@ -157,8 +193,9 @@ class SqliteLedger(SqliteLater):
         facts, verdicts, _ = self.columns(block.block_id)
         stream_time = facts["stream_time"][-1].as_py()
         with self._database.transaction() as db:
-            owned(db, block.source, epoch)
+            store = owned(db, block.source, epoch)
             _change_state(db, block, outcome)
+            Segments(db, store).put_back(block.block_id, outcome.refused)
             verdicts, bus = concluded(
                 block.block_id, facts, verdicts, outcome,
                 _resolved(db, followed(verdicts, block.block_id)),
@@ -179,11 +216,12 @@ class SqliteLedger(SqliteLater):
             note_places(db, block.block_id, bus_ranges(block, facts, bus))
             note_contradictions(db, contradictions(block.block_id, facts, verdicts))
             moved = db.execute(
-                "UPDATE source SET mark = ?, stream_time = ?, decided = decided + ?"
+                "UPDATE source SET mark = ?, stream_time = ?, decided = decided + ?,"
+                " active_at = CASE WHEN ? THEN max(coalesce(active_at, 0), ?) ELSE active_at END"
                 " WHERE producer_id = ? AND partition = ? AND mark < ?",
                 (
-                    block.last_offset, stream_time, block.deliveries, *block.source,
-                    block.first_offset,
+                    block.last_offset, stream_time, block.deliveries, is_active(facts),
+                    outcome.decided_at, *block.source, block.first_offset,
                 ),
             ).rowcount  # fmt: skip
             if moved != 1:
@@ -201,6 +239,14 @@ class SqliteLedger(SqliteLater):
                 (deliveries, *source),
             )
 
+    def count_cached(self, source: Source, deliveries: int) -> None:
+        """Count duplicates that a cache knew."""
+        with self._database.transaction() as db:
+            db.execute(
+                "UPDATE source SET cached = cached + ? WHERE producer_id = ? AND partition = ?",
+                (deliveries, *source),
+            )
+
     def read_up_to(self, ends: Mapping[Source, int]) -> None:
         """Note that every record of these sources before an offset is decided; it never goes back."""
         with self._database.transaction() as db:
@@ -212,18 +258,20 @@ class SqliteLedger(SqliteLater):
 
     def _abort(self, block: Block, epoch: int, outcome: Outcome) -> None:
         with self._database.transaction() as db:
-            owned(db, block.source, epoch)
+            store = owned(db, block.source, epoch)
             _change_state(db, block, outcome)
+            Segments(db, store).put_back(block.block_id)
             for table in ("facts", "names", "verdicts", "journal"):
                 db.execute(f"DELETE FROM {table} WHERE block_id = ?", (block.block_id,))  # noqa: S608
 
 
 def _mark(db: sqlite3.Connection, source: Source) -> Mark:
     row = db.execute(
-        "SELECT mark, stream_time FROM source WHERE producer_id = ? AND partition = ?", source
+        "SELECT mark, stream_time, dropped_before FROM source LEFT JOIN store ON name = store"
+        " WHERE producer_id = ? AND partition = ?",
+        source,
     ).fetchone()
-    forgotten = Segments(db, ADMISSION_STORE).dropped_before()
-    return Mark(row[0], row[1], forgotten) if row else Mark(forgotten_before=forgotten)
+    return Mark(*row) if row else Mark()
 
 
 def _at_mark(db: sqlite3.Connection, source: Source, expected: Mark) -> None:

@@ -1,4 +1,4 @@
-"""What happens to blocks of the SQLite ledger after they were decided: resolutions, evidence, expiry, closing."""
+"""What happens to blocks of the SQLite ledger after they were decided: late plans, resolutions, disposals."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
-import orjson
 import pyarrow as pa
 
 from admitone.core.decisions import Action, BlockState
-from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
+from admitone.core.errors import Fenced, MarkMoved
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
 from admitone.ledger.outcomes import (
@@ -27,27 +26,28 @@ from admitone.ledger.outcomes import (
 from admitone.ledger.port import (
     Block,
     Destination,
-    EvidenceFile,
     Late,
     Resolved,
     Source,
 )
 from admitone.ledger.sqlite_reader import (
     columns_of,
-    newest_block,
     resolutions_of,
     stored_destinations,
 )
-from admitone.ledger.sqlite_segments import Segments
-from admitone.ledger.sqlite_topics import SqliteTopics
-from admitone.ledger.stored import ADMISSION_STORE
+from admitone.ledger.sqlite_upkeep import SqliteUpkeep
 
 
-class SqliteLater(SqliteTopics):
-    """The writes that come after the admission protocol."""
+class SqliteLater(SqliteUpkeep):
+    """What is found out, or done, about blocks after they were decided."""
 
     def plan_late(
-        self, block: Block, epoch: int, producer_id: int, destinations: Sequence[Destination]
+        self,
+        block: Block,
+        epoch: int,
+        producer_id: int,
+        destinations: Sequence[Destination],
+        first: int | None = None,
     ) -> Late:
         """Give the records of a block of unknown fate new numbers, before they are published late."""
         _, verdicts, _ = self.columns(block.block_id)
@@ -56,16 +56,17 @@ class SqliteLater(SqliteTopics):
         with self._database.transaction() as db:
             owned(db, block.source, epoch)
             _still_ambiguous(db, block.block_id)
-            (first,) = db.execute(
+            (next_number,) = db.execute(
                 "SELECT coalesce(max(first + records), 0) FROM late"
                 " WHERE producer_id = ? AND partition = ?",
                 source,
             ).fetchone()
+            number = next_number if first is None else first
             db.execute(
                 "INSERT OR REPLACE INTO late VALUES (?, ?, ?, ?, ?, ?)",
-                (block.block_id, *source, first, records, stored_destinations(destinations)),
+                (block.block_id, *source, number, records, stored_destinations(destinations)),
             )
-        return Late(block.block_id, source, first, records, tuple(destinations))
+        return Late(block.block_id, source, number, records, tuple(destinations))
 
     def resolve(self, block: Block, epoch: int, resolved: Resolved) -> None:
         """Say what became of a block of unknown fate, and with it of everything that follows it."""
@@ -112,101 +113,15 @@ class SqliteLater(SqliteTopics):
                 )
         return int(changes.num_rows)
 
-    def record_evidence(
-        self,
-        block_ids: Sequence[int],
-        files: Sequence[EvidenceFile],
-        at: int,
-        resolution_ids: Sequence[int] = (),
-    ) -> bool:
-        """Say that the evidence of these blocks is durable in these files; False if others hold it."""
-        members = (
-            ("block", "block_id", block_ids),
-            ("resolution", "resolution_id", resolution_ids),
-        )
-        with self._database.transaction() as db:
-            if any(_has_evidence(db, *member) for member in members):
-                listed = dict(db.execute("SELECT path, digest FROM evidence"))
-                return all(listed.get(file.path) == file.digest for file in files)
-            for table, key, chosen in members:
-                db.executemany(
-                    f"INSERT INTO evidence_{table} VALUES (?, ?)",  # noqa: S608
-                    [(file.path, number) for file in files for number in chosen],
-                )
-                db.execute(
-                    f"UPDATE {table} SET evidence_at = ?"  # noqa: S608
-                    f" WHERE {key} IN (SELECT value FROM json_each(?))",
-                    (at, orjson.dumps(list(chosen)).decode()),
-                )
-            db.executemany(
-                "INSERT INTO evidence VALUES (?, ?, ?, ?, ?, ?)", [astuple(file) for file in files]
-            )
-        return True
 
-    def replace_evidence(self, file: EvidenceFile) -> None:
-        """Note the new checksum of a file that was written again with the same rows."""
-        with self._database.transaction() as db:
-            changed = db.execute(
-                "UPDATE evidence SET checksum = ? WHERE path = ? AND digest = ?",
-                (file.checksum, file.path, file.digest),
-            ).rowcount
-            if changed != 1:
-                raise NotFound(f"The ledger lists no file {file.path} with these rows.")
-
-    def expire_segments(self, retention_ms: int) -> list[str]:
-        """Drop segments whose keys have expired for every source; return their names."""
-        with self._database.snapshot() as db:
-            (slowest,) = db.execute(
-                "SELECT min(stream_time) FROM source WHERE door <> 'release'"
-            ).fetchone()
-            wanted = slowest is not None and Segments(db, ADMISSION_STORE).some_expired(slowest)
-        if not wanted:
-            return []
-        with self._database.transaction() as db:
-            store = Segments(db, ADMISSION_STORE)
-            expired = store.give_up(slowest, retention_ms)
-        for segment in expired:
-            gone = False
-            while not gone:
-                with self._database.transaction() as db:
-                    gone = Segments(db, ADMISSION_STORE).delete_some(segment)
-        return [store.name(segment) for segment in expired]
-
-    def expire_journal(self, evidence_before: int) -> int:
-        """Drop journal rows whose evidence was durable before a moment; return how many."""
-        with self._database.transaction() as db:
-            return db.execute(
-                "DELETE FROM journal WHERE block_id IN (SELECT block_id FROM block"
-                " WHERE evidence_at < ? AND state IN ('SETTLED', 'RETRACTED'))"
-                " AND block_id NOT IN (SELECT block_id FROM resolution WHERE evidence_at IS NULL)",
-                (evidence_before,),
-            ).rowcount
-
-    def close_run(self, run_id: str, artifact: bytes, newest: int) -> None:
-        """Close a run, unless a block was claimed for it after the newest one that was checked."""
-        with self._database.transaction() as db:
-            closed = 0
-            if newest_block(db, run_id) == newest:
-                closed = db.execute(
-                    "UPDATE run SET state = 'CLOSED', artifact = ? WHERE run_id = ? AND state = 'OPEN'"
-                    " AND NOT EXISTS (SELECT 1 FROM block JOIN block_run USING (block_id)"
-                    " WHERE state = 'IN_FLIGHT' AND block_run.run_id = ?)",
-                    (artifact, run_id, run_id),
-                ).rowcount
-        if closed != 1:
-            raise RunIsRed(
-                f"Run {run_id!r} took deliveries, or was closed, while it was being checked.",
-                f"admitone close {run_id}",
-            )
-
-
-def owned(db: sqlite3.Connection, source: Source, epoch: int) -> None:
-    """Raise `Fenced` unless the source is held under this epoch."""
+def owned(db: sqlite3.Connection, source: Source, epoch: int) -> str:
+    """Return the store of a source; raise `Fenced` unless it is held under this epoch."""
     row = db.execute(
-        "SELECT epoch FROM source WHERE producer_id = ? AND partition = ?", source
+        "SELECT epoch, store FROM source WHERE producer_id = ? AND partition = ?", source
     ).fetchone()
     if row is None or row[0] != epoch:
         raise Fenced(f"Source {tuple(source)} is held under epoch {row and row[0]}, not {epoch}.")
+    return str(row[1])
 
 
 def note_places(
@@ -228,15 +143,6 @@ def note_contradictions(
         " VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET state = 'OPEN'",
         rows,
     )
-
-
-def _has_evidence(db: sqlite3.Connection, table: str, key: str, chosen: Sequence[int]) -> bool:
-    (already,) = db.execute(
-        f"SELECT count(*) FROM {table} WHERE evidence_at IS NOT NULL"  # noqa: S608
-        f" AND {key} IN (SELECT value FROM json_each(?))",
-        (orjson.dumps(list(chosen)).decode(),),
-    ).fetchone()
-    return bool(already)
 
 
 def _still_ambiguous(db: sqlite3.Connection, block_id: int) -> None:

@@ -24,14 +24,15 @@ from admitone.ledger.columns import unpack
 from admitone.ledger.names import may_hold, number_of_event, number_of_identity
 from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.port import (
+    ADMISSION_STORE,
     ANYTHING,
+    AcceptedTopic,
     Anomaly,
     Block,
     Destination,
     EvidenceFile,
     Filter,
     Late,
-    Mark,
     Resolution,
     Source,
     SourceInfo,
@@ -40,12 +41,14 @@ from admitone.ledger.port import (
 from admitone.ledger.sqlite_schema import MIGRATIONS
 from admitone.ledger.sqlite_segments import Segments
 from admitone.ledger.stored import (
-    ADMISSION_STORE,
     IS_DECIDED,
+    LATE_NUMBERS,
     MET_NO_DRIFT,
     SELECT_BLOCK,
+    SELECT_SOURCE,
     block_from,
     destinations_from,
+    sources_from,
 )
 from admitone.ledger.upstream import SELECT_UPSTREAM, UPSTREAM_ORDER, upstreams_from
 from admitone.sqlite import Database
@@ -64,21 +67,7 @@ class SqliteReader:
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
         with self._database.snapshot() as db:
-            rows = db.execute(
-                "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"
-                " decided, read_to FROM source ORDER BY topic, producer_id, partition"
-            ).fetchall()
-        return [
-            SourceInfo(
-                Source(producer, partition),
-                pipeline,
-                topic,
-                topic_id,
-                Mark(mark, time),
-                *rest,
-            )
-            for producer, partition, pipeline, topic, topic_id, mark, time, *rest in rows
-        ]
+            return sources_from(db.execute(SELECT_SOURCE))
 
     def upstreams(self, source: Source | None = None) -> list[UpstreamInfo]:
         """Return the marks by which replays are found, of one source or of all."""
@@ -116,6 +105,16 @@ class SqliteReader:
                 f"{SELECT_BLOCK} WHERE {' AND '.join(where)} ORDER BY block_id", values
             )
             return [_block(row) for row in rows]
+
+    def last_blocks(self) -> list[Block]:
+        """Return the block of each source that reaches furthest, whatever became of it."""
+        query = (
+            f"{SELECT_BLOCK} WHERE producer_id = ? AND partition = ?"
+            " ORDER BY first_offset DESC, block_id DESC LIMIT 1"
+        )
+        with self._database.snapshot() as db:
+            sources = db.execute("SELECT producer_id, partition FROM source").fetchall()
+            return [_block(row) for source in sources for row in db.execute(query, source)]
 
     def columns(self, block_id: int) -> Columns:
         """Return a block's facts, verdicts and bus columns, as they were first decided."""
@@ -161,6 +160,14 @@ class SqliteReader:
         planned = destinations_from(orjson.loads(places))
         return Late(block_id, Source(producer, partition), first, records, planned)
 
+    def late_numbers(self) -> dict[Source, int]:
+        """Return the next number of every producer that published something late."""
+        with self._database.snapshot() as db:
+            return {
+                Source(producer, partition): number
+                for producer, partition, number in db.execute(LATE_NUMBERS)
+            }
+
     def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
         """Return (how many, how many quarantined) of a source's last deliveries."""
         total = quarantined = 0
@@ -183,10 +190,10 @@ class SqliteReader:
             ).fetchone()
         return row[0] if row else None
 
-    def find(self, identity: bytes) -> list[tuple[int, int]]:
+    def find(self, identity: bytes, store: str = ADMISSION_STORE) -> list[tuple[int, int]]:
         """Return (block, ordinal) of the rows that hold an identity, newest first."""
         with self._database.snapshot() as db:
-            return Segments(db, ADMISSION_STORE).find(identity[:KEY_BYTES])
+            return Segments(db, store).find(identity[:KEY_BYTES])
 
     def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
         """Return the open contradictions."""
@@ -253,6 +260,16 @@ class SqliteReader:
             row = db.execute("SELECT artifact FROM run WHERE run_id = ?", (run_id,)).fetchone()
         return row[0] if row else None
 
+    def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
+        """Return every acceptance of topics of a cluster, oldest first."""
+        with self._database.snapshot() as db:
+            rows = db.execute(
+                "SELECT cluster, topic, topic_id, at, author, reason FROM accepted_topic"
+                " WHERE cluster = ? ORDER BY number",
+                (cluster,),
+            ).fetchall()
+        return [AcceptedTopic(*row) for row in rows]
+
     def close(self) -> None:
         """Close this thread's connection."""
         self._database.close()
@@ -315,6 +332,8 @@ def _restriction(wanted: Filter) -> tuple[list[str], list[object]]:
     found: list[tuple[str, list[object]]] = []
     if wanted.record is not None:
         found.append(("block_id = ?", [wanted.record[0]]))
+    if wanted.after is not None:
+        found.append(("block_id >= ?", [wanted.after[0]]))
     if wanted.run_id is not None:
         found.append(
             ("block_id IN (SELECT block_id FROM block_run WHERE run_id = ?)", [wanted.run_id])

@@ -213,4 +213,28 @@ UPDATE source SET decided = (
     WHERE block.producer_id = source.producer_id AND block.partition = source.partition
     AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED')
 )""",
+    """ALTER TABLE source ADD COLUMN store TEXT NOT NULL DEFAULT 'admission';
+
+ALTER TABLE source ADD COLUMN cached INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE source ADD COLUMN active_at INTEGER;
+
+UPDATE source SET active_at = (
+    SELECT max(decided_at) FROM block
+    WHERE block.producer_id = source.producer_id AND block.partition = source.partition
+) WHERE stream_time IS NOT NULL;
+
+CREATE INDEX retracted_block ON block (state) WHERE state = 'RETRACTED';
+
+CREATE TABLE displaced (
+    block_id INTEGER NOT NULL,
+    ordinal INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    key BLOB NOT NULL,
+    payload_hash BLOB NOT NULL,
+    event_time INTEGER NOT NULL,
+    first_block INTEGER NOT NULL,
+    first_ordinal INTEGER NOT NULL,
+    PRIMARY KEY (block_id, ordinal)
+) WITHOUT ROWID""",
 )

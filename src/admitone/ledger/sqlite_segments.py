@@ -8,16 +8,17 @@ length it was opened with, so a changed retention changes only the segments that
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import orjson
 
-from admitone.core.decisions import BlockState
+from admitone.core.decisions import AdmissionState, BlockState
 from admitone.core.segments import Segment, is_droppable, segment_for, segment_name
-from admitone.ledger.claims import Holder
+from admitone.ledger.claims import Holder, keys_of
+from admitone.ledger.stored import NEVER_FORGOTTEN
 
-_CHUNK = 10_000
-_NEVER_FORGOTTEN = (BlockState.IN_FLIGHT, BlockState.AMBIGUOUS, BlockState.RETRACTED)
+_SLICE = 10_000
+_NEVER = -(1 << 63)
 
 _FOUND = """SELECT c.ordinal, k.block_id, k.ordinal, k.payload_hash, k.event_time, b.state, b.refused
 FROM temp.candidate c JOIN "{segment}" k ON k.key = c.key JOIN block b ON b.block_id = k.block_id"""
@@ -25,6 +26,18 @@ FROM temp.candidate c JOIN "{segment}" k ON k.key = c.key JOIN block b ON b.bloc
 
 Row = tuple[bytes, int, bytes, int]
 """Key, ordinal, payload hash and event time of a delivery that asks for its identity."""
+KeyRow = tuple[bytes, bytes, int, int, int]
+"""Key, payload hash, event time, block and ordinal: a row of a segment."""
+
+
+def stage(db: sqlite3.Connection, rows: list[Row]) -> None:
+    """Lay rows, in key order, where a claim finds them; needs no lock."""
+    db.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS candidate"
+        " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
+    )
+    db.execute("DELETE FROM temp.candidate")
+    db.executemany("INSERT INTO temp.candidate VALUES (?, ?, ?, ?)", rows)
 
 
 class Segments:
@@ -34,18 +47,10 @@ class Segments:
         self._db = db
         self._store = store
 
-    def stage(self, rows: list[Row]) -> None:
-        """Lay rows, in key order, where a claim finds them; needs no lock."""
-        self._db.execute(
-            "CREATE TEMP TABLE IF NOT EXISTS candidate"
-            " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
-        )
-        self._db.execute("DELETE FROM temp.candidate")
-        self._db.executemany("INSERT INTO temp.candidate VALUES (?, ?, ?, ?)", rows)
-
     def claim(
         self,
         rows: list[Row],
+        newest: int,
         retention_ms: int,
         block_id: int,
         decides: Callable[[int, Holder], bool],
@@ -54,31 +59,44 @@ class Segments:
 
         A row found elsewhere decides unless it is absent or expired; then the block takes its place.
         """
-        opened = self._advance(max(row[3] for row in rows), retention_ms)
+        opened = self._advance(newest, retention_ms)
         holders: dict[int, Holder] = {}
         for segment in self._all():
             if segment.start == opened.start:
                 continue
             for ordinal, holder in self._found(segment):
-                newest = holders.get(ordinal)
-                if decides(ordinal, holder) and (
-                    newest is None or newest.block_id < holder.block_id
-                ):
+                other = holders.get(ordinal)
+                if decides(ordinal, holder) and (other is None or holder.block_id < other.block_id):
                     holders[ordinal] = holder
         if holders:
             self._db.executemany(
                 "DELETE FROM temp.candidate WHERE ordinal = ?", [(ordinal,) for ordinal in holders]
             )
         # Reading first costs less than inserting and asking which inserts did not happen.
-        taken_over = []
+        taken_over, displaced = [], []
         for ordinal, holder in self._found(opened):
             if decides(ordinal, holder):
                 holders[ordinal] = holder
             else:
                 taken_over.append(ordinal)
+                if holder.admission is AdmissionState.ADMITTED:
+                    displaced.append((ordinal, holder))
         table = self.name(opened)
         if taken_over:
             of_ordinal = {row[1]: row for row in rows}
+            self._db.executemany(
+                f"INSERT INTO displaced VALUES ({block_id:d}, ?, {opened.start:d}, ?, ?, ?, ?, ?)",  # noqa: S608
+                [
+                    (
+                        ordinal,
+                        of_ordinal[ordinal][0],
+                        holder.payload_hash,
+                        holder.event_time,
+                        *holder[:2],
+                    )
+                    for ordinal, holder in displaced
+                ],
+            )
             self._db.executemany(
                 f'UPDATE "{table}" SET payload_hash = ?,'  # noqa: S608
                 f" event_time = ?, block_id = {block_id:d}, ordinal = ? WHERE key = ?",
@@ -93,74 +111,127 @@ class Segments:
         )
         return holders
 
+    def put_back(self, block_id: int, ordinals: Collection[int] | None = None) -> None:
+        """Put back the rows that a block took over and does not need: all of them, or those of some ordinals.
+
+        They had expired for the block's source, but may be live for one that is behind it.
+        """
+        rows = self._db.execute(
+            "DELETE FROM displaced WHERE block_id = ?"
+            " RETURNING ordinal, start, payload_hash, event_time, first_block, first_ordinal, key",
+            (block_id,),
+        ).fetchall()
+        there = {segment.start for segment in self._all()}
+        for ordinal, start, *row in rows:
+            if start in there and (ordinals is None or ordinal in ordinals):
+                self._db.execute(
+                    f'UPDATE "{segment_name(self._store, start)}" SET payload_hash = ?,'  # noqa: S608
+                    f" event_time = ?, block_id = ?, ordinal = ? WHERE key = ? AND block_id = {block_id:d}",
+                    row,
+                )
+
     def find(self, key: bytes) -> list[tuple[int, int]]:
         """Return (block, ordinal) of every row that holds a key, newest first."""
-        found = [
+        found = {
             row
             for segment in self._all()
             for row in self._db.execute(
                 f'SELECT block_id, ordinal FROM "{self.name(segment)}" WHERE key = ?',  # noqa: S608
                 (key,),
             )
-        ]
+        }
         return sorted(found, reverse=True)
 
-    def dropped_before(self) -> int | None:
-        """Return the moment before which keys may have been forgotten."""
+    def horizon(self, retention_ms: int) -> int | None:
+        """Return a retention before the end of the open segment."""
         row = self._db.execute(
-            "SELECT dropped_before FROM store WHERE name = ?", (self._store,)
-        ).fetchone()
-        return row[0] if row else None
-
-    def some_expired(self, slowest_stream_time: int) -> bool:
-        """Tell, without the write lock, whether it may be worth giving segments up."""
-        row = self._db.execute(
-            "SELECT retention, (SELECT min(start + length) FROM segment WHERE store = name)"
-            " FROM store WHERE name = ? AND open_start IS NOT NULL",
+            "SELECT start + length FROM store JOIN segment ON store = name AND start = open_start"
+            " WHERE name = ?",
             (self._store,),
         ).fetchone()
-        return row is not None and is_droppable(row[1], slowest_stream_time, row[0])
+        return row[0] - retention_ms if row else None
 
-    def give_up(self, slowest_stream_time: int, retention_ms: int) -> list[Segment]:
-        """Choose the closed segments nobody needs, and note that what they held is forgotten.
-
-        From then on events of that time are too old for every source, also for one that has read nothing yet.
-        """
+    def expired(self, slowest_stream_time: int, retention_ms: int) -> list[Segment]:
+        """Return the closed segments nobody needs; those that were given up before stay given up."""
         row = self._db.execute(
-            "SELECT open_start, retention FROM store WHERE name = ?", (self._store,)
+            "SELECT open_start, retention, coalesce(dropped_before, ?) FROM store WHERE name = ?",
+            (_NEVER, self._store),
         ).fetchone()
         if row is None:
             return []
-        open_start, longest = row
+        open_start, longest, dropped_before = row
         retention = max(longest, retention_ms)
-        chosen = [
+        return [
             segment
             for segment in self._all()
             if segment.start != open_start
-            and is_droppable(segment.end, slowest_stream_time, retention)
-            and not self._unresolved(segment)
+            and (
+                segment.end <= dropped_before
+                or is_droppable(segment.end, slowest_stream_time, retention)
+            )
         ]
-        if chosen:
+
+    def unresolved(self, segment: Segment) -> list[KeyRow]:
+        """Return the rows of a segment that are never forgotten, found by their blocks' own identities."""
+        blocks = self._db.execute(
+            f"SELECT block_id, facts FROM block JOIN facts USING (block_id) WHERE state IN ({NEVER_FORGOTTEN})"  # noqa: S608
+        )
+        query = f'SELECT * FROM "{self.name(segment)}" WHERE key = ? AND block_id = ?'  # noqa: S608
+        return [
+            row
+            for block_id, facts in blocks
+            for key in keys_of(facts)
+            for row in self._db.execute(query, (key, block_id))
+        ]
+
+    def carry(self, rows: Sequence[KeyRow]) -> None:
+        """Put rows of a segment that is about to go into the open one as well."""
+        (start,) = self._db.execute(
+            "SELECT open_start FROM store WHERE name = ?", (self._store,)
+        ).fetchone()
+        self._db.executemany(
+            f'INSERT INTO "{segment_name(self._store, start)}" VALUES (?, ?, ?, ?, ?)'  # noqa: S608
+            " ON CONFLICT DO NOTHING",
+            rows,
+        )
+
+    def give_up(
+        self, found: Sequence[Segment], slowest_stream_time: int, retention_ms: int
+    ) -> list[Segment]:
+        """Note that what segments held is forgotten, if they still are expired; return these.
+
+        From then on events of that time are too old for every source, also for one that has read nothing yet.
+        """
+        still = self.expired(slowest_stream_time, retention_ms)
+        chosen = [segment for segment in found if segment in still]
+        for segment in chosen:
             self._db.execute(
                 "UPDATE store SET dropped_before = max(coalesce(dropped_before, ?), ?) WHERE name = ?",
-                (chosen[-1].end, chosen[-1].end, self._store),
+                (segment.end, segment.end, self._store),
             )
         return chosen
 
-    def delete_some(self, segment: Segment) -> bool:
-        """Delete a small part of a given-up segment, the table itself once it is empty; tell if it is gone."""
+    def slice_end(self, segment: Segment) -> bytes | None:
+        """Return the key before which a small part of a segment lies; None where less is left."""
+        if segment not in self._all():
+            return None
+        row = self._db.execute(
+            f'SELECT key FROM "{self.name(segment)}" ORDER BY key LIMIT 1 OFFSET {_SLICE}'  # noqa: S608
+        ).fetchone()
+        return row[0] if row else None
+
+    def delete(self, segment: Segment, before: bytes | None) -> None:
+        """Delete a small part of a given-up segment; with the last one, the segment itself."""
         table = self.name(segment)
-        deleted = self._db.execute(
-            f'DELETE FROM "{table}" WHERE key IN'  # noqa: S608
-            f' (SELECT key FROM "{table}" ORDER BY key LIMIT {_CHUNK})'
-        ).rowcount
-        if deleted:
-            return False
+        if segment not in self._all():
+            return  # Somebody else was faster.
+        if before is not None:
+            self._db.execute(f'DELETE FROM "{table}" WHERE key < ?', (before,))  # noqa: S608
+            return
         self._db.execute(f'DROP TABLE "{table}"')
         self._db.execute(
             "DELETE FROM segment WHERE store = ? AND start = ?", (self._store, segment.start)
         )
-        return True
 
     def name(self, segment: Segment) -> str:
         """Return a segment's table: the store and the moment it begins."""
@@ -198,22 +269,6 @@ class Segments:
             "UPDATE store SET open_start = ? WHERE name = ?", (wanted.start, self._store)
         )
         return wanted
-
-    def _unresolved(self, segment: Segment) -> bool:
-        """Tell whether a segment holds identities whose fate is open or was given up: never forgotten."""
-        states = ", ".join(repr(str(state)) for state in _NEVER_FORGOTTEN)
-        blocks = self._db.execute(
-            f"SELECT block_id FROM block WHERE state IN ({states})"  # noqa: S608
-        ).fetchall()
-        if not blocks:
-            return False
-        numbers = orjson.dumps([number for (number,) in blocks]).decode()
-        found = self._db.execute(
-            f'SELECT 1 FROM "{self.name(segment)}" WHERE block_id IN'  # noqa: S608
-            " (SELECT value FROM json_each(?)) LIMIT 1",
-            (numbers,),
-        ).fetchone()
-        return found is not None
 
     def _all(self) -> list[Segment]:
         rows = self._db.execute(

@@ -11,16 +11,6 @@ from admitone.ledger.sqlite_reader import SqliteReader
 class SqliteTopics(SqliteReader):
     """Who accepted which topic, when and why."""
 
-    def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
-        """Return every acceptance of topics of a cluster, oldest first."""
-        with self._database.snapshot() as db:
-            rows = db.execute(
-                "SELECT cluster, topic, topic_id, at, author, reason FROM accepted_topic"
-                " WHERE cluster = ? ORDER BY number",
-                (cluster,),
-            ).fetchall()
-        return [AcceptedTopic(*row) for row in rows]
-
     def accept_topic(self, accepted: AcceptedTopic) -> bool:
         """Accept an incarnation of a topic; False when it is the one that counts already."""
         with self._database.transaction() as db:
