@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -103,9 +104,16 @@ def attempt(home: Path, max_block: int, fault: str | None) -> None:
     arm(fault)
     settings = settings_for(home, max_block)
     boundary = open_boundary(settings)
+    finish(settings, boundary, raw_topic(settings, boundary.transport))
+
+
+def finish(settings: Settings, boundary: Boundary, topic: Topic) -> NoReturn:
+    """Decide everything and write its evidence; the exit status says how it went."""
     try:
-        decide_everything(boundary, raw_topic(settings, boundary.transport))
-        open_evidence(settings, boundary.ledger).write_pending(wall_clock())
+        decide_everything(boundary, topic)
+        open_evidence(settings, boundary.ledger, boundary.options.pipeline).write_pending(
+            wall_clock()
+        )
     except Fenced:
         os._exit(FENCED)
     except MarkMoved:
@@ -136,14 +144,19 @@ def run_case(
     return strike(case, home, lambda: verify(home, truth))
 
 
-def strike(case: Case, home: Path, check: Callable[[], list[str]]) -> tuple[int, list[str]]:
+def strike(
+    case: Case,
+    home: Path,
+    check: Callable[[], list[str]],
+    begin: Callable[[Path, int, str | None], BaseProcess] = start,
+) -> tuple[int, list[str]]:
     """Strike one attempt after the other, finish the work, wake the zombies up; `check` says what is wrong then."""
     zombies: list[BaseProcess] = []
     problems: list[str] = []
     struck = 0
     for number, (fault, size) in enumerate(zip(case.faults, case.block_sizes, strict=False)):
         marker = home / f"struck-{number}"
-        process = start(home, size, fault.spec(marker))
+        process = begin(home, size, fault.spec(marker))
         if fault.action == "stop":
             if stopped(process, marker):
                 zombies.append(process)
@@ -155,7 +168,7 @@ def strike(case: Case, home: Path, check: Callable[[], list[str]]) -> tuple[int,
                     f"attempt {number} ended with {process.exitcode}, expected {expected}"
                 )
         struck += marker.exists()
-    last = start(home, case.block_sizes[-1], None)
+    last = begin(home, case.block_sizes[-1], None)
     last.join(_PATIENCE_S)
     if last.exitcode != FINISHED:
         problems.append(f"the last attempt ended with {last.exitcode}")

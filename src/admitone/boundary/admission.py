@@ -19,19 +19,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from admitone.boundary.ahead import refuse_older_ledger
+from admitone.boundary.ahead import OLDER_REMEDY, refuse_older_ledger
+from admitone.boundary.cache import SettledPairs, pairs_of
 from admitone.boundary.contract import Topics
+from admitone.boundary.door import SYNCHRONOUS_DOOR
 from admitone.boundary.partition import OwnedPartition
-from admitone.boundary.reading import ReplayRules
+from admitone.boundary.reading import ReplayRules, Rules
 from admitone.boundary.reconcile import reconcile
 from admitone.boundary.recovery import resolve
 from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
-from admitone.core.envelope import EnvelopeRules
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.replay import producer_id
 from admitone.faults import crash_point
-from admitone.ledger.port import Block, Ledger, Source
+from admitone.ledger.port import ADMISSION_STORE, IDLE_AFTER_MS, Block, Ledger, Source, SourceInfo
 from admitone.transport.port import Topic, Transport
 
 Clock = Callable[[], int]
@@ -49,7 +50,7 @@ class BoundaryOptions:
     """What the protocol needs to know besides its stores."""
 
     pipeline: str
-    rules: EnvelopeRules
+    rules: Rules
     contracts: tuple[Contract, ...]
     max_block: int
     claim_lease_ms: int
@@ -59,6 +60,11 @@ class BoundaryOptions:
     quarantine_window: int = 1_000
     replays: ReplayRules | None = None
     """None where the source topic's replays are not filtered."""
+    store: str = ADMISSION_STORE
+    """Where identities are kept."""
+    cache: int = 0
+    """How many settled identities a process remembers, over all partitions of its topic."""
+    idle_after_ms: int = IDLE_AFTER_MS
 
 
 class Boundary:
@@ -114,7 +120,13 @@ class Boundary:
         self._must_fit_marks(topic)
         for partition in range(topic.partitions):
             source = self.source(topic, partition)
-            self.ledger.register_source(source, self.options.pipeline, topic.name, topic.topic_id)
+            self.ledger.register_source(
+                source,
+                self.options.pipeline,
+                topic.name,
+                topic.topic_id,
+                store=self.options.store,
+            )
         refuse_older_ledger(
             self.ledger, self.transport, [contract.topic for contract in self.options.contracts]
         )
@@ -144,17 +156,30 @@ class Boundary:
             )
 
     def recover(self, generation: int) -> None:
-        """Resolve every block of this pipeline that is in flight, also of a topic that is gone."""
-        in_flight = {block.source for block in self.in_flight()}
+        """Resolve every block of this pipeline that was left in flight, also of a topic that is gone."""
+        in_flight = {block.source: block for block in self.in_flight()}
         for info in self.ledger.sources() if in_flight else ():
-            if info.source in in_flight and info.pipeline == self.options.pipeline:
+            block = in_flight.get(info.source)
+            mine = info.pipeline == self.options.pipeline
+            if block is not None and mine and not self.is_at_work(info, block):
                 self.resolve_all(info.source, generation)
 
-    def own(self, topic: Topic, partition: int, generation: int) -> OwnedPartition:
-        """Take over a source partition."""
+    def is_at_work(self, info: SourceInfo, block: Block) -> bool:
+        """Tell whether somebody beside this pipeline is about to decide a block: a door, within its lease."""
+        recent = self.clock() - block.claimed_at <= self.options.claim_lease_ms
+        return recent and info.door == SYNCHRONOUS_DOOR
+
+    def own(
+        self, topic: Topic, partition: int, generation: int, session: str = ""
+    ) -> OwnedPartition:
+        """Take over a source partition; what was settled in the same session before is remembered."""
         source = self.source(topic, partition)
         epoch, producer_epoch = self.resolve_all(source, generation)
-        return OwnedPartition(self, source, generation, epoch, producer_epoch, topic)
+        size = self.options.cache // topic.partitions
+        cache = None
+        if size:
+            cache = pairs_of(source, size, session) if session else SettledPairs(size)
+        return OwnedPartition(self, source, generation, epoch, producer_epoch, topic, cache=cache)
 
     def resolve_all(self, source: Source, generation: int | None) -> tuple[int, int]:
         """Take a source over and resolve what it has in flight; return the epochs it is held under.
@@ -183,7 +208,7 @@ class Boundary:
             raise IntegrityError(
                 f"The log knows epoch {producer_epoch} of {name}, the ledger only"
                 f" {epoch}: the ledger is older than the log.",
-                "restore the newest ledger; admitting with this one would publish events again",
+                OLDER_REMEDY,
             )
         crash_point("recovery.fenced")
         return producer_epoch

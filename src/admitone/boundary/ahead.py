@@ -11,6 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from admitone.boundary.reconcile import late_source
+from admitone.boundary.release import release_source
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
 from admitone.core.metadata import decode, positions_of
@@ -18,6 +20,10 @@ from admitone.ledger.port import NOTHING_DECIDED, Ledger, Source
 from admitone.transport.port import Topic, Transport
 
 _RECORDS_AT_THE_END: Final = 1_000
+OLDER_REMEDY: Final = (
+    "stop every pipeline on it and run admitone reconcile --restored, which reads back what the log holds; or restore"
+    " the newest ledger. Admitting with this one would publish events again"
+)
 
 
 def refuse_older_ledger(ledger: Ledger, transport: Transport, topics: Sequence[str]) -> None:
@@ -29,18 +35,33 @@ def refuse_older_ledger(ledger: Ledger, transport: Transport, topics: Sequence[s
     for state in transport.describe(topics).values():
         for source, offset in _published(transport, state.topic):
             published[source] = max(offset, published.get(source, offset))
+    for source, (known, name) in _known(ledger, transport.cluster).items():
+        if published.get(source, known) > known:
+            raise IntegrityError(
+                f"The log holds what was admitted from {name} up to offset {published[source]}, the ledger knows it"
+                f" only up to {known}: the ledger is older than the log.",
+                OLDER_REMEDY,
+            )
+
+
+def _known(ledger: Ledger, cluster: str) -> dict[Source, tuple[int, str]]:
+    """Return how far the ledger knows of everything that a source may have published, with its name.
+
+    Doors of released deliveries and late publishes may have been used since, also where the ledger knows of none.
+    """
     claimed: dict[Source, int] = {}
     for block in ledger.blocks(states=[BlockState.IN_FLIGHT]):
         claimed[block.source] = max(block.last_offset, claimed.get(block.source, NOTHING_DECIDED))
+    late_numbers = ledger.late_numbers()
+    known: dict[Source, tuple[int, str]] = {}
     for info in ledger.sources():
-        known = max(info.mark.offset, claimed.get(info.source, NOTHING_DECIDED))
-        if published.get(info.source, known) > known:
-            raise IntegrityError(
-                f"The log holds what was admitted from {info.topic!r} partition {info.source.partition} up to"
-                f" offset {published[info.source]}, the ledger knows it only up to {known}: the ledger is older"
-                " than the log.",
-                "restore the newest ledger; admitting with this one would publish events again",
-            )
+        name = f"{info.topic!r} partition {info.source.partition}"
+        reached = max(info.mark.offset, claimed.get(info.source, NOTHING_DECIDED))
+        late = late_source(info, cluster)
+        known[late] = late_numbers.get(late, 0) - 1, f"{name}, late,"
+        known.setdefault(release_source(info, cluster), (NOTHING_DECIDED, f"{name}, released,"))
+        known[info.source] = reached, name
+    return known
 
 
 def _published(transport: Transport, topic: Topic) -> Iterator[tuple[Source, int]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from admitone.boundary.cache import SettledPairs
 from admitone.boundary.circuit import too_much_quarantined
 from admitone.boundary.contract import drifted_since, refuse_recreated
 from admitone.boundary.publishing import (
@@ -33,7 +34,18 @@ from admitone.core.errors import (
 from admitone.core.replay_filter import Reached, Upstream
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
-from admitone.ledger.port import Block, Blocked, Claim, Claimed, Destination, Mark, Outcome, Source
+from admitone.ledger.port import (
+    Block,
+    Blocked,
+    Claim,
+    Claimed,
+    Destination,
+    Known,
+    Mark,
+    Outcome,
+    Source,
+    Stale,
+)
 from admitone.ledger.upstream import marks_of, progress_of
 from admitone.transport.port import Topic
 
@@ -64,8 +76,8 @@ class _Published:
 class OwnedPartition:
     """One source partition under one epoch; the only thing that can admit from it.
 
-    Without a topic it is the door of released deliveries: these are judged by the stream time of the partition
-    they first came from.
+    Without a topic it is a door that numbers its deliveries itself. Those that are released through one were
+    delivered before, and are judged by the stream time of the partition they first came from.
     """
 
     def __init__(
@@ -77,6 +89,9 @@ class OwnedPartition:
         producer_epoch: int,
         topic: Topic | None,
         origin_stream_time: int | None = None,
+        *,
+        released: bool = False,
+        cache: SettledPairs | None = None,
     ) -> None:
         self._boundary = boundary
         self._options = boundary.options
@@ -89,6 +104,10 @@ class OwnedPartition:
         self._producer_epoch = producer_epoch
         self._topic = topic
         self._origin_stream_time = origin_stream_time
+        self._released = released
+        self.cache = cache
+        self._horizon = self._ledger.horizon(source, boundary.options.rules.retention_ms)
+        self._answered = 0
         self._mark = self._ledger.mark(source)
         # What is released was delivered once already; its key says where, and would be taken for a replay.
         self._replays = None if topic is None else boundary.options.replays
@@ -100,11 +119,18 @@ class OwnedPartition:
         """Return how far the partition is decided."""
         return self._mark
 
+    def look_at_topics(self) -> None:
+        """Admit to the topics that are as agreed now; who holds a partition for long asks from time to time."""
+        self._allow(self._boundary.writable)
+
     def admit(self, records: pa.Table) -> Iterator[Admitted]:
         """Decide every delivery above the mark, block by block."""
         limit = self._options.max_block
         for start in range(0, records.num_rows, limit):
             yield from self._admit_piece(records.slice(start, limit))
+        if self._answered:
+            self._ledger.count_cached(self._source, self._answered)
+            self._answered = 0
 
     def read(self, records: pa.Table) -> ReadBlock:
         """Judge deliveries by themselves (step 1); nothing is decided."""
@@ -167,24 +193,44 @@ class OwnedPartition:
         # 2. Claim: where a delivery cannot be decided yet, the block ends before it.
         while True:
             crash_point("boundary.claiming")
-            claimed = self._ledger.claim(
-                Claim(
-                    source=self._source,
-                    epoch=self._epoch,
-                    after=self._mark,
-                    facts=block.facts,
-                    journal=pack(block.records),
-                    destinations=destinations,
-                    retention_ms=self._rules.retention_ms,
-                    rules=RULES_VERSION,
-                    claimed_at=self._boundary.clock(),
-                    upstream=self._upstream if self._replays else None,
-                )
+            asked = Claim(
+                source=self._source,
+                epoch=self._epoch,
+                after=self._mark,
+                facts=block.facts,
+                journal=pack(block.records),
+                destinations=destinations,
+                retention_ms=self._rules.retention_ms,
+                rules=RULES_VERSION,
+                claimed_at=self._boundary.clock(),
+                upstream=self._upstream if self._replays else None,
+                known=self._known(block.facts),
             )
+            try:
+                claimed = self._ledger.claim(asked)
+            except Stale:
+                self._horizon = self._ledger.horizon(self._source, self._rules.retention_ms)
+                continue
             if isinstance(claimed, Claimed) or claimed.ordinal == 0:
                 crash_point("boundary.claimed")
+                if asked.known is not None and isinstance(claimed, Claimed):
+                    self._answered += len(asked.known.ordinals)
                 return block, claimed
             block = block.head(claimed.ordinal)
+
+    def _known(self, facts: pa.Table) -> Known | None:
+        """Return which deliveries repeat what this worker remembers to be settled."""
+        if self.cache is None or self._horizon is None:
+            return None
+        return self.cache.look(facts, self._rules.retention_ms, self._horizon)
+
+    def _remember(self, facts: pa.Table, claimed: Claimed, refused: tuple[int, ...]) -> None:
+        """Remember what a settled block has shown to be settled."""
+        if self.cache is None:
+            return
+        self.cache.add(facts, claimed, refused)
+        if self._horizon is None:
+            self._horizon = self._ledger.horizon(self._source, self._rules.retention_ms)
 
     def _check_circuit(self, claimed: Claimed) -> None:
         """Give a block back undecided when it would send too much to quarantine."""
@@ -242,6 +288,7 @@ class OwnedPartition:
         )
         for upstream, progress in progress_of(block.facts, self._upstream).items():
             self._upstream[upstream] = progress.after
+        self._remember(block.facts, claimed, published.refused)
         crash_point("boundary.settled")
         return Admitted(
             claimed.block.block_id, claimed.block.deliveries, len(published.bus_offsets)
@@ -256,7 +303,7 @@ class OwnedPartition:
             bus_offsets = np.empty(len(ordinals), dtype=np.int64)
             if not len(ordinals):
                 return _Published(bus_offsets, None, row.refused)
-            leaving = Outgoing.of(self._source, block, ordinals, released=self._topic is None)
+            leaving = Outgoing.of(self._source, block, ordinals, released=self._released)
             parts = leaving.by_topic(topics, self._options.rules.routes, self._boundary.clock())
             crash_point("boundary.publishing")
             try:

@@ -16,7 +16,8 @@ from admitone.core.errors import NotFound
 from admitone.core.metadata import POSITION_HEADER, encode, positions_of
 from admitone.core.routing import Route
 from admitone.ledger.port import Block, Destination, Source
-from admitone.transport.port import OUTGOING_SCHEMA, Topic, Transport
+from admitone.transport.headers import listed
+from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
 
 HEADER_NAMES: Final = (
     "identity", "run", "class", "event-id", "payload-hash", "rules", "business-key", "admitted-at",
@@ -43,7 +44,7 @@ class Outgoing:
     source: Source
     numbers: np.ndarray
     facts: pa.Table
-    values: pa.ChunkedArray
+    records: pa.Table
     business_keys: list[str]
     origins: list[bytes] | None = None
     """The source positions they were first delivered at, where these are not what the keys say (EVD-8)."""
@@ -59,7 +60,7 @@ class Outgoing:
             source,
             facts["offset"].to_numpy(),
             facts,
-            records["value"],
+            records,
             [block.business_keys[row] for row in ordinals.tolist()],
             origins_of(records["headers"]) if released else None,
         )
@@ -68,18 +69,18 @@ class Outgoing:
         self, topics: tuple[str, ...], routes: Iterable[Route], admitted_at: int
     ) -> dict[str, tuple[np.ndarray, pa.Table]]:
         """Return, for each topic, which lines go there and their records, in the order given."""
-        business_keyed = {route.topic for route in routes if route.business_keyed}
+        by_name = {route.topic: route for route in routes}
         route = self.facts["route"].fill_null(-1).to_numpy()
         found = {}
         for number in np.unique(route).tolist():
             lines = np.flatnonzero(route == number)
             topic = topics[number]
-            found[topic] = (lines, self._records(lines, admitted_at, topic in business_keyed))
+            found[topic] = (lines, self._records(lines, admitted_at, by_name.get(topic)))
         return found
 
-    def _records(self, lines: np.ndarray, admitted_at: int, business_keyed: bool) -> pa.Table:
+    def _records(self, lines: np.ndarray, admitted_at: int, route: Route | None) -> pa.Table:
         rows = pa.array(lines)
-        facts = self.facts.take(rows)
+        facts, records = self.facts.take(rows), self.records.take(rows)
         business_keys = pa.array([self.business_keys[line] for line in lines.tolist()], pa.string())
         positions = keys_of(self.source, self.numbers[lines])
         extra = {}
@@ -87,17 +88,47 @@ class Outgoing:
             extra[ORIGIN_HEADER] = pa.array(
                 [self.origins[line] for line in lines.tolist()], pa.binary()
             )
-        if business_keyed:
+        key = positions
+        if route is not None and (route.business_keyed or route.keeps_record):
             extra[POSITION_HEADER] = positions
-        return pa.table(
+            key = records["key"] if route.keeps_record else business_keys.cast(pa.binary())
+        leaving = pa.table(
             [
                 facts["partition"],
-                business_keys.cast(pa.binary()) if business_keyed else positions,
-                self.values.take(rows),
+                key,
+                records["value"],
                 _headers(facts, business_keys, admitted_at, extra),
             ],
             names=OUTGOING_SCHEMA.names,
         )
+        if route is not None and route.keeps_record:
+            return after_headers(records["headers"], leaving)
+        return leaving
+
+
+def after_headers(came: pa.ChunkedArray, leaving: pa.Table) -> pa.Table:
+    """Return outgoing records whose headers follow those they came with: of several the last one counts."""
+    came = came.combine_chunks()
+    entries = came.flatten()
+    kept = np.asarray(pc.not_equal(entries.field(0), ORIGIN_HEADER))
+    if not kept.any():
+        return leaving
+    leaving = listed(leaving)
+    added = leaving["headers"].combine_chunks()
+    rows = np.concatenate(
+        [
+            np.asarray(came.value_parent_indices())[kept],
+            np.asarray(added.value_parent_indices()),
+        ]
+    )
+    order = np.argsort(rows, kind="stable")
+    joined = pa.concat_arrays([entries.filter(pa.array(kept)), added.flatten()])
+    edges = np.searchsorted(rows[order], np.arange(len(came) + 1))
+    column = pa.ListArray.from_arrays(
+        pa.array(edges, pa.int32()), joined.take(pa.array(order)), type=HEADERS_TYPE
+    )
+    index = leaving.schema.get_field_index("headers")
+    return leaving.set_column(index, pa.field("headers", HEADERS_TYPE), column)
 
 
 def origins_of(headers: pa.ChunkedArray) -> list[bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -13,17 +13,32 @@ import pyarrow.compute as pc
 
 from admitone.collector import garbage_collection_paused
 from admitone.core.decisions import CODE_OF_REASON, Reason
-from admitone.core.envelope import EnvelopeRules, Refusal, read_envelope, run_outside
+from admitone.core.envelope import EnvelopeRules, Event, Refusal, read_envelope, run_outside
 from admitone.core.metadata import positions_of
+from admitone.core.records import RecordRules, read_record
 from admitone.core.replay_filter import Kind, Reached, Upstream, filter_replays
 from admitone.core.routing import partition_for
 from admitone.ledger.columns import FACTS_SCHEMA, UPSTREAM_TYPE
 from admitone.ledger.port import Mark
+from admitone.transport.port import HEADERS_TYPE
+
+Rules = EnvelopeRules | RecordRules
+"""What a delivery must look like: an envelope at the admission boundary, a record with a key in a dedup pipeline."""
 
 _MEANINGFUL_HEADERS = pa.array(["runId", "eventClass"])
 _NO_HEADERS: dict[str, bytes] = {}
 _NOTHING_READ = (None,) * 5
-JOURNAL_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+DELIVERY_SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+"""What a door that numbers its own deliveries hands over."""
+JOURNAL_COLUMNS = tuple(DELIVERY_SCHEMA.names)
 _FOREIGN_KEY = CODE_OF_REASON[Reason.FOREIGN_KEY]
 
 
@@ -84,7 +99,7 @@ class ReadBlock:
 def read_block(
     records: pa.Table,
     after: Mark,
-    rules: EnvelopeRules,
+    rules: Rules,
     partition: int = 0,
     replays: ReplayRules | None = None,
     upstream: Mapping[Upstream, Reached] = MappingProxyType({}),
@@ -101,7 +116,7 @@ def read_block(
 def _read_block(
     records: pa.Table,
     after: Mark,
-    rules: EnvelopeRules,
+    rules: Rules,
     source_partition: int,
     undecoded: Undecoded,
 ) -> ReadBlock:
@@ -111,14 +126,17 @@ def _read_block(
     rows: list[tuple[Any, ...]] = []
     partition_cache: dict[tuple[int, str], int] = {}
     codes = undecoded.codes
+    read: Callable[..., Event | Refusal] = (
+        read_record if isinstance(rules, RecordRules) else read_envelope
+    )
     for row, raw in enumerate(records["value"].to_pylist()):
         named = headers.get(row, _NO_HEADERS)
         if row in codes:
             rows.append(
-                (run_outside(named, rules), *_NOTHING_READ, stream_time, codes[row], None, None, "")
+                (run_outside(named, rules.run_id), *_NOTHING_READ, stream_time, codes[row], None, None, "")
             )
             continue
-        found = read_envelope(raw, named, append_times[row], stream_time, rules, forgotten)
+        found = read(raw, named, append_times[row], stream_time, rules, forgotten)
         if isinstance(found, Refusal):
             reason, run_id, event_class, event_id = found
             code = CODE_OF_REASON[reason]

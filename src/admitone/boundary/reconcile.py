@@ -28,12 +28,14 @@ from admitone.core.replay import producer_id
 from admitone.faults import crash_point
 from admitone.ledger.columns import unpack
 from admitone.ledger.outcomes import ambiguous_admissions
-from admitone.ledger.port import Block, Late, Resolved, SourceInfo
+from admitone.ledger.port import Block, Late, Resolved, Source, SourceInfo
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
 
 RECONCILER = "admitone"
+LATE = "late"
+"""What the producers of late publishes are named after."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +48,14 @@ class Reconciled:
 
 
 def reconcile(
-    boundary: Boundary, *, pipeline: str | None = None, author: str = RECONCILER
+    boundary: Boundary,
+    *,
+    pipeline: str | None = None,
+    source: Source | None = None,
+    author: str = RECONCILER,
 ) -> Iterator[Reconciled]:
-    """Resolve every block that is in flight or of unknown fate, of one pipeline or of all."""
-    for info, blocks in _unsettled(boundary, pipeline):
+    """Resolve every block that was left in flight or of unknown fate: of one pipeline, of one source, or of all."""
+    for info, blocks in _unsettled(boundary, pipeline, source):
         waiting = {block.block_id for block in blocks if block.state is BlockState.IN_FLIGHT}
         # Everything in flight is resolved by the one who takes over, the same way as at a start.
         epoch, _ = boundary.resolve_all(info.source, None)
@@ -62,7 +68,7 @@ def reconcile(
 
 def look_only(boundary: Boundary) -> Iterator[Reconciled]:
     """Say what a reconciliation would find now, without a fence and without changing anything."""
-    for info, blocks in _unsettled(boundary, None):
+    for info, blocks in _unsettled(boundary):
         for block in blocks:
             found = _Search(boundary, info, block).find()
             how = found.how if found else "unknown: the log cannot tell"
@@ -139,9 +145,7 @@ class _Search:
         plan = boundary.ledger.plan_late(
             block,
             epoch,
-            producer_id(
-                self._info.pipeline, "late", boundary.transport.cluster, self._info.topic_id
-            ),
+            late_source(self._info, boundary.transport.cluster).producer_id,
             places,
         )
         crash_point("reconcile.planned")
@@ -176,13 +180,18 @@ class _Search:
         ]
         origins = keys_of(self._block.source, facts["offset"].to_numpy()).to_pylist()
         numbers = np.arange(plan.first, plan.first + plan.records)
-        return Outgoing(plan.source, numbers, facts, records["value"], keys, origins)
+        return Outgoing(plan.source, numbers, facts, records, keys, origins)
+
+
+def late_source(info: SourceInfo, cluster: str) -> Source:
+    """Return the source whose numbers late publishes of a source partition carry."""
+    return Source(producer_id(info.pipeline, LATE, cluster, info.topic_id), info.source.partition)
 
 
 def _reconcile_one(
     boundary: Boundary, info: SourceInfo, block: Block, epoch: int, author: str
 ) -> Reconciled:
-    producer = f"late:{block.source.producer_id}:{block.source.partition}"
+    producer = f"{LATE}:{block.source.producer_id}:{block.source.partition}"
     producer_epoch = boundary.transport.init_producer(producer)
     boundary.ledger.check_epoch(block.source, epoch)
     crash_point("reconcile.fenced")
@@ -220,7 +229,7 @@ def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Bloc
     block = boundary.ambiguous(block_id)
     epoch, _ = boundary.take_over(block.source, None)
     # Whoever publishes it late right now must not finish afterwards.
-    boundary.transport.init_producer(f"late:{block.source.producer_id}:{block.source.partition}")
+    boundary.transport.init_producer(f"{LATE}:{block.source.producer_id}:{block.source.partition}")
     boundary.ledger.check_epoch(block.source, epoch)
     boundary.ledger.resolve(
         block,
@@ -233,13 +242,26 @@ def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Bloc
 
 
 def _unsettled(
-    boundary: Boundary, pipeline: str | None
+    boundary: Boundary, pipeline: str | None = None, source: Source | None = None
 ) -> Iterator[tuple[SourceInfo, list[Block]]]:
-    unsettled = boundary.ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
+    states = [BlockState.IN_FLIGHT, BlockState.AMBIGUOUS]
+    unsettled = boundary.ledger.blocks(states=states, source=source)
     for info in boundary.ledger.sources() if unsettled else ():
-        blocks = [block for block in unsettled if block.source == info.source]
-        if blocks and pipeline in (None, info.pipeline):
+        blocks = [
+            block
+            for block in unsettled
+            if block.source == info.source and not _is_busy(boundary, info, block, source)
+        ]
+        mine = info.store == boundary.options.store and pipeline in (None, info.pipeline)
+        if blocks and mine:
             yield info, blocks
+
+
+def _is_busy(boundary: Boundary, info: SourceInfo, block: Block, source: Source | None) -> bool:
+    """Tell whether a block is better left to whoever is deciding it; who names the source is the one."""
+    if source is not None or block.state is BlockState.AMBIGUOUS:
+        return False
+    return boundary.is_at_work(info, block)
 
 
 def _again(boundary: Boundary, blocks: list[Block]) -> list[Block]:

@@ -23,11 +23,11 @@ import pyarrow as pa
 
 from admitone.boundary.partition import OwnedPartition
 from admitone.boundary.publishing import ORIGIN_HEADER
+from admitone.boundary.reading import DELIVERY_SCHEMA
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
 from admitone.core.replay import StreamMetadata, producer_id
 from admitone.ledger.port import Block, Filter, Source, SourceInfo
-from admitone.transport.port import HEADERS_TYPE
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -37,15 +37,6 @@ Fetch = Callable[[int, list[int]], pa.Table]
 
 RELEASE_DOOR = "release"
 _FINAL = frozenset({Reason.RUN_CLOSED, Reason.IDENTITY_RETRACTED})
-_DELIVERY_SCHEMA = pa.schema(
-    [
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
 
 
 class Choice(StrEnum):
@@ -71,6 +62,20 @@ class Report:
     kept_first: int = 0
     refused: Counter[Reason] = field(default_factory=Counter)
     """Still in quarantine, by the reason the rules in force give."""
+
+    def add(self, other: Report) -> None:
+        """Add what came of another release."""
+        self.released += other.released
+        self.kept_first += other.kept_first
+        self.refused += other.refused
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as the interface spells it."""
+        return {
+            "released": {str(verdict): count for verdict, count in sorted(self.released.items())},
+            "kept_first": self.kept_first,
+            "still_refused": {str(reason): count for reason, count in sorted(self.refused.items())},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,25 @@ def release(
     return report
 
 
+def release_all(
+    boundaries: Iterable[Boundary],
+    fetch: Fetch,
+    chosen: Mapping[int, Iterable[int]],
+    signature: Signature,
+    choice: Choice | None = None,
+) -> Report:
+    """Release quarantined deliveries of several pipelines, each through the boundary that quarantined it."""
+    report = Report()
+    for boundary in boundaries:
+        infos = boundary.ledger.sources()
+        mine = {info.source for info in infos if info.store == boundary.options.store}
+        blocks = boundary.ledger.blocks(ids=list(chosen))
+        own = {b.block_id: chosen[b.block_id] for b in blocks if b.source in mine}
+        if own:
+            report.add(release(boundary, fetch, own, signature, choice))
+    return report
+
+
 def _prepare(
     boundary: Boundary,
     fetch: Fetch,
@@ -139,6 +163,8 @@ def _prepare(
         if reason in _FINAL:
             report.refused[reason] += 1
             ordinals.remove(ordinal)
+    # A record that is written as it came is in a run of its pipeline, not of its own.
+    keeps = any(route.keeps_record for route in boundary.options.rules.routes)
     found = []
     originals = fetch(block.block_id, ordinals).to_pylist() if ordinals else []
     for ordinal, original in zip(ordinals, originals, strict=True):
@@ -149,7 +175,7 @@ def _prepare(
             digest = facts["payload_hash"][ordinal].as_py()
             value = _under_new_identity(value, fact["event_id"], identity, digest)
         position = StreamMetadata(*block.source, fact["offset"])
-        headers = _headers(original["headers"], position, fact["run"])
+        headers = _headers(original["headers"], position, None if keeps else fact["run"])
         found.append(
             _Again(block.block_id, ordinal, original["key"], value, headers, reasons[ordinal])
         )
@@ -165,11 +191,11 @@ def _under_new_identity(value: bytes, event_id: str, identity: bytes, digest: by
 
 
 def _headers(
-    headers: list[dict[str, Any]] | None, position: StreamMetadata, run: str
+    headers: list[dict[str, Any]] | None, position: StreamMetadata, run: str | None
 ) -> list[dict[str, Any]]:
-    """Return a delivery's headers with the position and the run it first had."""
+    """Return a delivery's headers with the position and, where one is given, the run it first had."""
     kept = [entry for entry in headers or [] if entry["key"] != ORIGIN_HEADER]
-    if not any(entry["key"] == "runId" for entry in kept):
+    if run is not None and not any(entry["key"] == "runId" for entry in kept):
         kept.append({"key": "runId", "value": run.encode()})
     return [*kept, {"key": ORIGIN_HEADER, "value": position.to_bytes()}]
 
@@ -206,15 +232,21 @@ def _door(boundary: Boundary, info: SourceInfo) -> OwnedPartition:
     source, topic_id = info.source, info.topic_id
     if info.door != RELEASE_DOOR:
         topic_id = f"{RELEASE_DOOR}:{info.topic_id}"
-        cluster = boundary.transport.cluster
-        number = producer_id(info.pipeline, RELEASE_DOOR, cluster, info.topic_id)
-        source = Source(number, info.source.partition)
+        source = release_source(info, boundary.transport.cluster)
         name = f"{RELEASE_DOOR}:{info.topic}"
-        boundary.ledger.register_source(source, info.pipeline, name, topic_id, RELEASE_DOOR)
+        boundary.ledger.register_source(
+            source, info.pipeline, name, topic_id, RELEASE_DOOR, info.store
+        )
     epoch, producer_epoch = boundary.resolve_all(source, None)
     return OwnedPartition(
-        boundary, source, None, epoch, producer_epoch, None, info.mark.stream_time
+        boundary, source, None, epoch, producer_epoch, None, info.mark.stream_time, released=True
     )
+
+
+def release_source(info: SourceInfo, cluster: str) -> Source:
+    """Return the door of released deliveries that belongs to a source partition."""
+    number = producer_id(info.pipeline, RELEASE_DOOR, cluster, info.topic_id)
+    return Source(number, info.source.partition)
 
 
 def _table(again: list[_Again], start: int, now: int) -> pa.Table:
@@ -230,5 +262,5 @@ def _table(again: list[_Again], start: int, now: int) -> pa.Table:
             }
             for number, delivery in enumerate(again)
         ],
-        schema=_DELIVERY_SCHEMA,
+        schema=DELIVERY_SCHEMA,
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from admitone.boundary.reading import ReplayRules
 from admitone.core.envelope import EnvelopeRules
 from admitone.core.errors import ConfigurationError
+from admitone.core.keys import KeyRule
+from admitone.core.records import RecordRules
 from admitone.core.routing import Route
 from admitone.governance.registry import embedded_schemas
 from admitone.settings import Settings
@@ -36,6 +38,22 @@ def envelope_rules(settings: Settings) -> EnvelopeRules:
             for event_type in entry.event_types
         },
         schemas=embedded_schemas(),
+    )
+
+
+def record_rules(settings: Settings) -> RecordRules:
+    """Return what a record of a dedup pipeline must look like under these settings."""
+    dedup = settings.dedup
+    route = Route(dedup.destination, dedup.partitions, (), by_source=True, keeps_record=True)
+    return RecordRules(
+        run_id=dedup.run_id,
+        key=KeyRule.of(dedup.key, dedup.key_fields),
+        default_run=settings.pipeline.run_id,
+        time_field=dedup.time_field,
+        max_event_bytes=settings.pipeline.max_event_bytes,
+        future_tolerance_ms=settings.pipeline.future_tolerance,
+        retention_ms=dedup.retention,
+        routes=(route,),
     )
 
 

@@ -19,6 +19,7 @@ its length; the canonical identity is the boundary's own. A record without its f
 from __future__ import annotations
 
 import hashlib
+import json
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -104,14 +105,33 @@ class KeyRule:
         if self.strategy is KeyStrategy.IDENTITY:
             return _canonical(document, outside)
         if self.strategy is KeyStrategy.CONTENT:
-            content = _value_at(document, self.paths[0] if self.paths else ("payload",))
+            content = value_at(document, self.paths[0] if self.paths else ("payload",))
             if content is None:
                 return Reason.IDENTITY_INVALID
             return self._made(_HASHED + _digest(canonical_json(content)))
-        values = [_value_at(document, path) for path in self.paths]
+        values = [value_at(document, path) for path in self.paths]
         if not all(map(_names_something, values)):
             return Reason.IDENTITY_INVALID
         return self._made(spelled(values[0] if self.strategy is KeyStrategy.FIELD else values))
+
+    @property
+    def label(self) -> str:
+        """Return the rule as one text: `identity`, `field["payload.orderId"]`."""
+        return _label(self.strategy, self.paths)
+
+    @classmethod
+    def from_label(cls, label: str) -> KeyRule:
+        """Return the rule behind a label, or raise `ValueError`."""
+        strategy, found, fields = label.partition("[")
+        return cls.of(strategy, json.loads(found + fields) if found else ())
+
+    def identity_of_text(self, text: str) -> bytes | None:
+        """Return the identity behind a key's text; None where the text was shortened."""
+        if self.strategy is KeyStrategy.IDENTITY:
+            return identity_of(*json.loads(text[len(_JSON) :])) if text.startswith(_JSON) else None
+        if text.startswith(_HASHED) and self.strategy is not KeyStrategy.CONTENT:
+            return None
+        return self._made(text).identity
 
     def _made(self, text: str) -> Key:
         encoded = f"{_encoded_rule(self.strategy, self.paths)}{len(text)}:{text}"
@@ -128,6 +148,12 @@ def spelled(value: Any) -> str:
 def shortened(text: str) -> str:
     """Return the text, or its hash where it is longer than 64 characters."""
     return text if len(text) <= LONGEST_TEXT else _HASHED + _digest(text.encode())
+
+
+@cache
+def _label(strategy: str, paths: tuple[tuple[str, ...], ...]) -> str:
+    fields = [".".join(path) for path in paths]
+    return str(strategy) + (canonical_json(fields).decode() if fields else "")
 
 
 @cache
@@ -153,7 +179,8 @@ def _canonical(document: Mapping[str, Any], outside: Mapping[str, str | None]) -
     return Key(shortened(spelled(who)), identity_of(*who))
 
 
-def _value_at(document: Any, path: tuple[str, ...]) -> Any:
+def value_at(document: Any, path: tuple[str, ...]) -> Any:
+    """Return the value at a path; None where there is none."""
     for name in path:
         document = document.get(name) if type(document) is dict else None
     return document

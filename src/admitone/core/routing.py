@@ -27,6 +27,8 @@ class Route:
     """The source partition chooses the partition, not the business key (RPL-4)."""
     business_keyed: bool = False
     """The record's key is the business key; the stream metadata travels in a header (RPL-8)."""
+    keeps_record: bool = False
+    """The record keeps the key and the headers it came with; the stream metadata travels in a header."""
 
     @property
     def needs_key(self) -> bool:

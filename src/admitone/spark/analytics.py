@@ -16,17 +16,20 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from admitone.analytics.batches import gather_batch
-from admitone.analytics.counting import CountingPlan, build_deltas, count_batches
-from admitone.analytics.open import counting_parameters, item_rules, open_sketch_store
+from admitone.allocation import keep_freed_memory
+from admitone.analytics.counting import count_batches
+from admitone.analytics.deltas import build_deltas
+from admitone.analytics.open import open_sketch_store
 from admitone.analytics.port import NOTHING_READ, CountedBatch, PartitionRead, SketchStore
+from admitone.analytics.publisher import Publisher
+from admitone.analytics.steps import Counting
 from admitone.boundary.open import open_boundary
 from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.faults import crash_point
 from admitone.settings import Settings
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.source import Begin, begin_at, packed_log_stream, unpacked
+from admitone.spark.source import Begin, begin_at, counted_log_stream, unpacked
 from admitone.transport.port import Topic
 
 QUERY = "analytics"
@@ -56,7 +59,7 @@ def analytics_query(
     topics = CountedTopics(present)
     begin = begin_at(boundary.transport, topics.topics, next_offsets(store, topics.ids))
     note_begin(store, begin)
-    stream = packed_log_stream(spark, settings, begin, settings.topk.max_per_trigger)
+    stream = counted_log_stream(spark, settings, begin, settings.topk.max_per_trigger)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
     ends = partial(batch_ends, checkpoint)
     query = (
@@ -66,8 +69,24 @@ def analytics_query(
         .trigger(processingTime=trigger)
         .start()
     )
-    query.beside = topics
+    query.beside = Beside(topics, Publisher(settings))
     return query
+
+
+class Beside:
+    """What goes on beside the batches: the topics must stay as they are, and answers go out."""
+
+    def __init__(self, topics: CountedTopics, publisher: Publisher) -> None:
+        self._topics = topics
+        self._publisher = publisher
+
+    def error(self) -> IntegrityError | None:
+        """Return what is wrong with the topics; an outlet that does not answer is no error."""
+        return self._topics.error()
+
+    def close(self) -> None:
+        """Write the last answers."""
+        self._publisher.close()
 
 
 class CountedTopics:
@@ -140,34 +159,20 @@ def count_into(
     3. Look whether the topics are still those the query began with.
     4. Commit counts and marks together.
     """
-    rules = item_rules(settings)
-    parameters = counting_parameters(settings)
-    ids = topics.ids
-    names = {topic_id: name for name, topic_id in ids.items()}
-    filtered = frozenset(entry.topic for entry in settings.topics if entry.filter_replays)
-    store.fit_marks(topics.partitions(filtered))
+    counting = Counting(store, settings, topics.ids)
+    store.fit_marks(
+        topics.partitions([entry.topic for entry in settings.topics if entry.filter_replays])
+    )
 
     def count(batch: DataFrame, batch_id: int) -> None:
-        marks = {  # 1
-            (names[topic_id], partition): offset
-            for (topic_id, partition), offset in store.marks().items()
-            if topic_id in names
-        }
+        plan = counting.plan()  # 1
         counted_at = _now()
-        upstream = {
-            (names[topic_id], partition): seen
-            for (topic_id, partition), seen in store.upstream_marks().items()
-            if topic_id in names
-        }
-        plan = CountingPlan(
-            rules, marks, store.kept_values(), parameters.lateness, parameters.max_values, filtered,
-            upstream,
-        )  # fmt: skip
 
         def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            keep_freed_memory()
             return count_batches(plan, unpacked(batches))
 
-        built = partial(build_deltas, parameters.sketch, counted_at)
+        built = partial(build_deltas, counting.parameters.sketch, counted_at)
         with told_in_a_line():
             table = (  # 2
                 batch.mapInArrow(counted, _PARTIALS)
@@ -179,7 +184,7 @@ def count_into(
         changed = topics.error()  # 3
         if changed is not None:
             raise changed
-        counted_batch = gather_batch(table, ids, marks, counted_at, ends(batch_id))
+        counted_batch = counting.gather(plan, table, counted_at, ends(batch_id))
         crash_point("analytics.committing")
         store.commit(counted_batch)  # 4
         crash_point("analytics.committed")

@@ -1,4 +1,4 @@
-"""The streaming door: a Spark query that carries deliveries to the boundary.
+"""The streaming door: a Spark query that carries deliveries to the boundary, or records to a dedup pipeline.
 
 Each source partition is one task, in offset order, without a shuffle; the work happens in Arrow batches inside
 `mapInArrow`, and the ledger decides. Spark's own checkpoint is never trusted: the query starts at the marks.
@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from admitone.allocation import keep_freed_memory
 from admitone.boundary.admission import Boundary, Writable, wall_clock
-from admitone.boundary.open import open_boundary
+from admitone.boundary.open import open_boundary, open_dedup
 from admitone.boundary.partition import OwnedPartition
 from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
 from admitone.evidence.open import open_evidence
@@ -23,36 +26,69 @@ from admitone.settings import Settings
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
 from admitone.spark.source import begin_at, packed_log_stream, unpacked
-from admitone.transport.contract import raw_topic
+from admitone.transport.contract import dedup_source, raw_topic
 from admitone.transport.port import Topic, Transport
 
-QUERY = "boundary"
+Open = Callable[[Settings, Writable | None], Boundary]
 _SUMMARY = "block_id BIGINT, deliveries BIGINT, admitted BIGINT"
 BYTES_AT_ONCE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What a query carries: from which topic, to which boundary."""
+
+    query: str
+    open: Open
+    source: Callable[[Settings, Transport], Topic]
+
+
+ADMISSION: Final = Flow("boundary", open_boundary, raw_topic)
+DEDUP: Final = Flow("dedup", open_dedup, dedup_source)
 
 
 def boundary_query(
     spark: SparkSession, settings: Settings, trigger: str = "500 milliseconds"
 ) -> StreamingQuery:
-    """Start the query: take a new generation, resolve what the last one left, then read from the marks."""
-    boundary = open_boundary(settings)
-    topic = raw_topic(settings, boundary.transport)
+    """Start the admission of the raw topic."""
+    return flow_query(spark, settings, ADMISSION, trigger)
+
+
+def dedup_query(
+    spark: SparkSession, settings: Settings, trigger: str = "500 milliseconds"
+) -> StreamingQuery:
+    """Start the dedup pipeline on the ledger: each key of its source topic once to its destination (DED-6)."""
+    return flow_query(spark, settings, DEDUP, trigger)
+
+
+def flow_query(spark: SparkSession, settings: Settings, flow: Flow, trigger: str) -> StreamingQuery:
+    """Start a query: take a new generation, resolve what the last one left, then read from the marks."""
+    boundary = flow.open(settings, None)
+    topic = flow.source(settings, boundary.transport)
     generation = boundary.start(topic)
-    boundary.ledger.expire_segments(settings.dedup.retention)
+    expire(boundary)
     begin = begin_at(boundary.transport, [topic], {topic.name: next_offsets(boundary, topic)})
     note_read(boundary, topic, dict(enumerate(begin[topic])))
     stream = packed_log_stream(spark, settings, begin, settings.transport.max_per_trigger)
-    checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
+    checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), flow.query)
     beside = Beside(RawTopic(boundary.transport, topic))
     query = (
-        stream.writeStream.queryName(QUERY)
-        .foreachBatch(admit_batch(settings, beside, generation, checkpoint))
+        stream.writeStream.queryName(flow.query)
+        .foreachBatch(admit_batch(settings, flow, beside, generation, checkpoint))
         .option("checkpointLocation", checkpoint.as_uri())
         .trigger(processingTime=trigger)
         .start()
     )
     query.beside = beside
     return query
+
+
+def expire(boundary: Boundary) -> None:
+    """Forget the keys of a boundary's store that are older than the retention."""
+    options = boundary.options
+    boundary.ledger.expire_segments(
+        options.rules.retention_ms, options.idle_after_ms, options.store
+    )
 
 
 def next_offsets(boundary: Boundary, topic: Topic) -> dict[int, int]:
@@ -70,11 +106,11 @@ def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> None
 
 
 def admit_batch(
-    settings: Settings, beside: Beside, generation: int, checkpoint: Path
+    settings: Settings, flow: Flow, beside: Beside, generation: int, checkpoint: Path
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
-    boundary = open_boundary(settings)
-    evidence = open_evidence(settings, boundary.ledger)
+    boundary = flow.open(settings, None)
+    evidence = open_evidence(settings, boundary.ledger, boundary.options.pipeline)
     topic = beside.raw.topic
 
     def admit(batch: DataFrame, batch_id: int) -> None:
@@ -82,7 +118,10 @@ def admit_batch(
         if changed is not None:
             raise changed
         boundary.recover(generation)
-        task = admit_partition(settings, topic, generation, boundary.writable)
+        # A checkpoint folder is this query's alone, so its name stands for everything since the query began.
+        task = admit_partition(
+            settings, flow.open, topic, generation, boundary.writable, checkpoint.name
+        )
         with told_in_a_line():
             batch.mapInArrow(task, _SUMMARY).collect()
         note_read(boundary, topic, batch_ends(checkpoint, batch_id).get(topic.name, {}))
@@ -91,7 +130,7 @@ def admit_batch(
     def write_evidence_and_expire() -> None:
         evidence.write_pending(wall_clock())
         boundary.ledger.expire_journal(wall_clock() - settings.evidence.journal_retention)
-        boundary.ledger.expire_segments(settings.dedup.retention)
+        expire(boundary)
 
     return admit
 
@@ -117,7 +156,7 @@ class RawTopic:
             return ContractDrift(
                 f"Topic {name!r} has {found.topic.partitions} partitions, it had {partitions} when the"
                 " pipeline began: what arrives in the others is not read.",
-                f"set raw_partitions = {found.topic.partitions} in [transport] and run again",
+                f"run again; where it is the raw topic, set raw_partitions = {found.topic.partitions} in [transport]",
             )
         if not found.append_time:
             return ContractDrift(
@@ -160,16 +199,22 @@ class Background:
 
 
 def admit_partition(
-    settings: Settings, topic: Topic, generation: int, writable: Writable
+    settings: Settings,
+    open_it: Open,
+    topic: Topic,
+    generation: int,
+    writable: Writable,
+    session: str,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return what one task does with its partition: gather Arrow batches into blocks and admit them."""
 
     def admit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        boundary = open_boundary(settings, writable)
+        keep_freed_memory()
+        boundary = open_it(settings, writable)
         owned: OwnedPartition | None = None
         for records in gathered(unpacked(batches), settings.pipeline.max_block):
             if owned is None:
-                owned = boundary.own(topic, records["partition"][0].as_py(), generation)
+                owned = boundary.own(topic, records["partition"][0].as_py(), generation, session)
             for block in owned.admit(records):
                 yield pa.RecordBatch.from_pydict(
                     {

@@ -2,6 +2,8 @@
 
 Every start gets a new, empty folder, because the query begins at the marks in the ledger; what earlier runs
 left is removed, so that nothing can be resumed from it by accident.
+
+Only deduplication on engine state keeps its folder: what it remembers is nowhere else.
 """
 
 from __future__ import annotations
@@ -11,6 +13,11 @@ import uuid
 from pathlib import Path
 
 import orjson
+
+from admitone.settings import Settings
+from admitone.transport.port import Topic
+
+_FIGURES = "figures.json"
 
 
 def fresh_checkpoint(folder: Path, query: str) -> Path:
@@ -35,3 +42,32 @@ def batch_ends(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
         topic: {int(number): end for number, end in ends.items()}
         for topic, ends in orjson.loads(noted.splitlines()[-1]).items()
     }
+
+
+def state_checkpoint(settings: Settings, topic: Topic) -> Path:
+    """Return the folder of the dedup pipeline on engine state for one incarnation of its source."""
+    return settings.resolve(settings.spark.checkpoints) / f"deduplicate-{topic.topic_id}"
+
+
+def committed_ends(checkpoint: Path) -> dict[str, dict[int, int]] | None:
+    """Return the next offset after the last batch that is done; None where no query ever began."""
+    if not checkpoint.exists():
+        return None
+    done = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+    return batch_ends(checkpoint, max(done)) if done else {}
+
+
+def write_figures(checkpoint: Path, figures: dict[str, int]) -> None:
+    """Leave what a query says about itself where others find it."""
+    fresh = checkpoint / f"{_FIGURES}.new"
+    fresh.write_bytes(orjson.dumps(figures))
+    fresh.replace(checkpoint / _FIGURES)
+
+
+def read_figures(checkpoint: Path) -> dict[str, int]:
+    """Return what a query said last about itself."""
+    try:
+        figures: dict[str, int] = orjson.loads((checkpoint / _FIGURES).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return figures

@@ -9,7 +9,7 @@ operator under a key of their own: two branches of one plan would read the sourc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +19,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 from pyspark.sql.types import TimestampType
 
+from admitone.core.canonical import Refused, parse_strict
 from admitone.core.decisions import Reason
 from admitone.core.durations import parse_duration_ms
 from admitone.core.errors import ConfigurationError, IntegrityError
-from admitone.core.keys import Key, KeyRule, KeyStrategy
+from admitone.core.keys import KeyRule, KeyStrategy
 from admitone.core.metadata import header_column
+from admitone.core.records import moment_of
 
 KEY: Final = "dedup_key"
 REASON: Final = "dedup_reason"
+TIME: Final = "dedup_time"
 _WATERMARK, _MOMENT, _RIDER = "dedup_watermark", "dedup_moment", "dedup_rider"
 _KEYED, _HEADERS = "dedup_keyed", "headers"
 
@@ -68,29 +71,54 @@ def deduplicate(
     )
 
 
-def keyed(df: DataFrame, rule: KeyRule, run_id: str, value: str = "value") -> DataFrame:
-    """Add each record's `dedup_key`, or the `dedup_reason` why it has none.
+def keyed(
+    df: DataFrame, rule: KeyRule, run_id: str, value: str = "value", time_field: str = ""
+) -> DataFrame:
+    """Add each record's `dedup_key`, or the `dedup_reason` why it has none; with a time field, its `dedup_time` too.
 
     What its envelope does not say is taken from its headers, where the stream has them, and then from `run_id`.
     """
     named = rule.strategy is KeyStrategy.IDENTITY and _HEADERS in df.columns
+    columns = {KEY: pa.string(), REASON: pa.string()}
+    if time_field:
+        columns[TIME] = pa.timestamp("ms", tz="UTC")
 
     def read(values: pa.Array, headers: pa.Array) -> pa.Array:
         outside = _outside(headers, run_id) if named else {}
         default = {"runId": run_id}
         found = [
-            rule.read(raw, outside.get(row, default)) for row, raw in enumerate(values.to_pylist())
+            _read(raw, rule, outside.get(row, default), time_field)
+            for row, raw in enumerate(values.to_pylist())
         ]
-        texts = [each.text if isinstance(each, Key) else None for each in found]
-        reasons = [None if isinstance(each, Key) else str(each) for each in found]
+        arrays = zip(*found, strict=True) if found else [()] * len(columns)
         return pa.StructArray.from_arrays(
-            [pa.array(texts, pa.string()), pa.array(reasons, pa.string())], [KEY, REASON]
+            [pa.array(array, kind) for array, kind in zip(arrays, columns.values(), strict=False)],
+            list(columns),
         )
 
-    made = F.arrow_udf(read, f"{KEY} STRING, {REASON} STRING")(
+    spelled = f"{KEY} STRING, {REASON} STRING" + (f", {TIME} TIMESTAMP" if time_field else "")
+    made = F.arrow_udf(read, spelled)(
         F.col(value).cast("binary"), F.col(_HEADERS) if named else F.lit(None)
     )
-    return df.withColumn(_KEYED, made).select(*df.columns, f"{_KEYED}.{KEY}", f"{_KEYED}.{REASON}")
+    return df.withColumn(_KEYED, made).select(
+        *df.columns, *(f"{_KEYED}.{name}" for name in columns)
+    )
+
+
+def _read(
+    raw: bytes | None, rule: KeyRule, outside: Mapping[str, str | None], time_field: str
+) -> tuple[str | None, str | None, int | None]:
+    """Return a record's key, why it has none, and its time."""
+    if raw is None:
+        return None, Reason.NOT_JSON, None
+    try:
+        document = parse_strict(raw)
+    except Refused as refused:
+        return None, refused.reason, None
+    key = rule.key_of(document, outside)
+    if isinstance(key, Reason):
+        return None, key, None
+    return key.text, None, moment_of(document, time_field) if time_field else None
 
 
 def _outside(headers: pa.Array, run_id: str) -> dict[int, dict[str, str | None]]:

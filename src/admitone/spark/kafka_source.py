@@ -3,7 +3,8 @@
 One task per partition, in offset order: nothing here may ask Spark to split or join partitions.
 
 Headers go to our workers as text, and only where there are any: writing a nested column to Arrow costs Spark three
-times as much as everything else it does for a record, even when the column is empty.
+times as much as everything else it does for a record, even when the column is empty. Counting needs three of them,
+which become columns of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from admitone.analytics.records import EVENT_TIME, POSITION, STREAM_TIME
+from admitone.core.metadata import POSITION_HEADER
 from admitone.settings import Settings
 from admitone.transport.kafka_clients import java_options
 from admitone.transport.port import HEADERS_TYPE, Topic
@@ -32,6 +35,22 @@ _FLAT: Final = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType",
     f"CASE WHEN size(headers) > 0 THEN to_json(headers) END AS {PACKED_HEADERS}",
 )  # fmt: skip
+_FOUND: Final = "try_element_at(filter(headers, h -> h.key = '{name}'), -1).value"
+# The boundary writes them in this place; whoever else writes to a topic may write them anywhere.
+_PLACED: Final = (
+    "CASE WHEN get(headers, {place}).key = '{name}' THEN get(headers, {place}).value"
+    f" ELSE {_FOUND} END"
+)
+_TIMES: Final = {EVENT_TIME: ("event-time", 8), STREAM_TIME: ("stream-time", 9)}
+COUNTED: Final = (
+    "key", "value", "topic", "partition", "offset", "timestamp",
+    *(
+        f"try_cast(CAST({_PLACED.format(name=name, place=place)} AS STRING) AS BIGINT) AS {column}"
+        for column, (name, place) in _TIMES.items()
+    ),
+    f"CASE WHEN size(headers) > 10 THEN {_FOUND.format(name=POSITION_HEADER)} END AS {POSITION}",
+)  # fmt: skip
+"""What counting reads of a record."""
 _RECORDS_AT_ONCE: Final = 10_000
 _FETCH_BYTES: Final = 8 << 20
 _IVY_SETTINGS: Final = Path(__file__).with_name("ivy.xml")
@@ -52,6 +71,7 @@ def kafka_stream(
     max_per_trigger: int,
     *,
     packed: bool,
+    counted: bool = False,
 ) -> DataFrame:
     """Return topics as a stream that begins at the given next offsets; a gap ends it."""
     reader = spark.readStream.format("kafka")
@@ -70,6 +90,8 @@ def kafka_stream(
         .option("kafka.max.partition.fetch.bytes", str(_FETCH_BYTES))
         .load()
     )
+    if counted:
+        return stream.selectExpr(*COUNTED)
     return stream.selectExpr(*_FLAT) if packed else stream
 
 

@@ -62,6 +62,15 @@ def packed_log_stream(
     return _stream(spark, settings, begin, max_per_trigger, packed=True)
 
 
+def counted_log_stream(
+    spark: SparkSession, settings: Settings, begin: Begin, max_per_trigger: int
+) -> DataFrame:
+    """Return the same with only what counting reads, where that is cheaper to carry."""
+    if settings.transport.kind == "kafka":
+        return kafka_stream(spark, settings, begin, max_per_trigger, packed=True, counted=True)
+    return packed_log_stream(spark, settings, begin, max_per_trigger)
+
+
 def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the records of a stream of any shape, in order."""
     for batch in batches:

@@ -1,0 +1,180 @@
+"""The dedup pipeline on engine state: Spark's operator remembers, and its checkpoint is all there is (DED-8).
+
+It carries records from the same source to the same destination as the pipeline on the ledger, under a weaker promise,
+and puts what it cannot judge into a topic of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from admitone.boundary.publishing import after_headers
+from admitone.core.errors import ContractDrift
+from admitone.core.keys import KeyRule
+from admitone.settings import Settings
+from admitone.spark.boundary import Beside, RawTopic
+from admitone.spark.checkpoints import read_figures, state_checkpoint, write_figures
+from admitone.spark.deduplicate import KEY, REASON, TIME, deduplicate, keyed
+from admitone.spark.failures import told_in_a_line
+from admitone.spark.source import log_stream
+from admitone.spark.state import state_metrics, use_rocksdb
+from admitone.transport.contract import check_contracts, create_topic, dedup_contracts, dedup_source
+from admitone.transport.open import open_transport
+from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
+
+GUARANTEE: Final = (
+    "engine state is weaker than the ledger: without its checkpoint every key is forgotten and comes out again; after a"
+    " crash the last batch may be written twice; of records that share a key in one batch any one may be kept, and the"
+    " order of records is not"
+)
+REASON_HEADER: Final = "reason"
+_COUNTS: Final = "kept BIGINT, late BIGINT"
+_SUMMED: Final = ("dropped_duplicates", "dropped_late", "evicted", "eviction_ms", "commit_ms")
+_LATEST: Final = ("rows", "bytes_in_memory", "bytes_on_disk")
+
+
+def state_dedup_query(
+    spark: SparkSession, settings: Settings, trigger: str = "500 milliseconds"
+) -> StreamingQuery:
+    """Start the dedup pipeline on engine state, or go on from its checkpoint."""
+    transport = open_transport(settings)
+    topic = dedup_source(settings, transport)
+    _must_have_topics(settings, transport)
+    use_rocksdb(spark, settings.dedup.state)
+    checkpoint = state_checkpoint(settings, topic)
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    figures = Figures(checkpoint)
+    stream = log_stream(spark, settings, [topic.name], {}, settings.transport.max_per_trigger)
+    query = (
+        judged(stream, settings, checkpoint)
+        .writeStream.queryName("deduplicate")
+        .foreachBatch(write_batch(settings, figures))
+        .option("checkpointLocation", checkpoint.as_uri())
+        .trigger(processingTime=trigger)
+        .start()
+    )
+    query.beside = Beside(RawTopic(transport, topic))
+    query.figures = figures
+    return query
+
+
+def judged(stream: DataFrame, settings: Settings, checkpoint: Path) -> DataFrame:
+    """Return the records of a stream that are no duplicates, those that cannot be judged with their reason."""
+    dedup = settings.dedup
+    rule = KeyRule.of(dedup.key, dedup.key_fields)
+    records = keyed(stream, rule, settings.pipeline.run_id, time_field=dedup.time_field)
+    return deduplicate(
+        records,
+        KEY,
+        f"{dedup.retention}ms",
+        TIME if dedup.time_field else "timestamp",
+        checkpoint=checkpoint,
+        future_tolerance=f"{settings.pipeline.future_tolerance}ms",
+    )
+
+
+def write_batch(settings: Settings, figures: Figures) -> Callable[[DataFrame, int], None]:
+    """Return the function that writes one micro-batch, with exactly one Spark action."""
+
+    def write(batch: DataFrame, _batch_id: int) -> None:
+        with told_in_a_line():
+            written = batch.mapInArrow(write_partition(settings), _COUNTS).collect()
+        figures.count(sum(row.kept for row in written), sum(row.late for row in written))
+
+    return write
+
+
+def write_partition(
+    settings: Settings,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return what one task does with its rows: append them, in one transaction, to where they belong."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        waiting = [batch for batch in batches if batch.num_rows]
+        if not waiting:
+            return
+        records = pa.Table.from_batches(waiting)
+        late = records[REASON].is_valid()
+        parts = {
+            settings.dedup.destination: _outgoing(records.filter(pc.invert(late)), settings),
+            settings.dedup.late: _with_reason(records.filter(late), settings),
+        }
+        transport = open_transport(settings)
+        name = f"deduplicate:{settings.dedup_pipeline}:{TaskContext.get().partitionId()}"
+        epoch = transport.init_producer(name)
+        transport.append(name, epoch, {t: part for t, part in parts.items() if part.num_rows})
+        kept, late_ones = (part.num_rows for part in parts.values())
+        yield pa.RecordBatch.from_pydict({"kept": [kept], "late": [late_ones]})
+
+    return write
+
+
+def _outgoing(records: pa.Table, settings: Settings) -> pa.Table:
+    """Return records as they came, each for the partition of the same number."""
+    partitions = records["partition"].to_numpy() % settings.dedup.partitions
+    columns = [pa.array(partitions, pa.int32()), *(records[n] for n in ("key", "value", "headers"))]
+    return pa.table(columns, names=OUTGOING_SCHEMA.names).cast(OUTGOING_SCHEMA)
+
+
+def _with_reason(records: pa.Table, settings: Settings) -> pa.Table:
+    """Return records that could not be judged, with the reason as their last header."""
+    leaving = _outgoing(records, settings)
+    reasons = records[REASON].cast(pa.binary()).combine_chunks()
+    named = pa.StructArray.from_arrays([reasons], [REASON_HEADER])
+    index = leaving.schema.get_field_index("headers")
+    return after_headers(
+        records["headers"].cast(HEADERS_TYPE), leaving.set_column(index, "headers", named)
+    )
+
+
+class Figures:
+    """What the query says about itself, over all its starts (DED-9)."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._checkpoint = checkpoint
+        self._batch = -1
+        names = ("kept", "late", *_LATEST, *_SUMMED)
+        self._numbers = {name: read_figures(checkpoint).get(name, 0) for name in names}
+
+    def count(self, kept: int, late: int) -> None:
+        """Add what a batch wrote."""
+        self._numbers["kept"] += kept
+        self._numbers["late"] += late
+
+    def look(self, query: StreamingQuery) -> None:
+        """Add what the batches since the last look did to the state, and leave the figures where others find them."""
+        for progress in query.recentProgress:
+            if progress["batchId"] > self._batch and _did_something(progress):
+                self._batch = progress["batchId"]
+                found = asdict(state_metrics(progress))
+                self._numbers |= {name: found[name] for name in _LATEST}
+                for name in _SUMMED:
+                    self._numbers[name] += found[name]
+        write_figures(self._checkpoint, self._numbers)
+
+
+def _did_something(progress: Any) -> bool:
+    """Tell a batch from a notice that there was none: that repeats the numbers of the batch before."""
+    return "addBatch" in progress["durationMs"]
+
+
+def _must_have_topics(settings: Settings, transport: Transport) -> None:
+    """Create what is written to where it is missing; refuse what is not as agreed."""
+    (wanted,) = dedup_contracts(settings)
+    contracts = (wanted, replace(wanted, topic=settings.dedup.late))
+    for checked in check_contracts(contracts, transport, {}):
+        if checked.is_new and settings.transport.create_topics:
+            create_topic(checked.contract, transport)
+        elif checked.live is None or checked.differences:
+            raise ContractDrift(
+                f"Nothing can be written: {checked.what_differs}.", checked.what_to_do
+            )
