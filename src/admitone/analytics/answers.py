@@ -1,156 +1,143 @@
-"""Answers from the sketches; no Spark, and nothing is written."""
+"""Answers from the sketches, and from the history where the sketches are gone; no Spark, and nothing is written."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from admitone.analytics.folding import is_complete
+from admitone.analytics.documents import (
+    HISTORY,
+    SKETCHES,
+    item_answer,
+    live_source,
+    past_source,
+    top_answer,
+    trend_answer,
+    window_line,
+    window_totals,
+)
+from admitone.analytics.folding import is_kept
+from admitone.analytics.known import Context, FromHistory, Known, complete_in
 from admitone.analytics.open import item_rules, open_sketch_reader
-from admitone.analytics.port import NOTHING_READ, SketchReader, StoreState
+from admitone.analytics.port import SketchReader
 from admitone.core.errors import NotFound
 from admitone.core.items import OTHER, ItemRule, list_name
-from admitone.core.sketches import WindowSketch
-from admitone.core.windows import ALIASES, BEGINNING, END, Window, parse_window
-from admitone.results.port import ItemAnswer, TopAnswer, WindowLine
+from admitone.core.windows import ALIASES, BEGINNING, END, KINDS, Window, parse_window
+from admitone.results.open import open_history
+from admitone.results.port import ItemAnswer, TopAnswer, TrendAnswer, WindowLine, WindowTotals
 from admitone.settings import Settings
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+if TYPE_CHECKING:
+    from admitone.results.history import HistoryReader
 
 
 def open_answers(settings: Settings) -> SketchAnswers:
     """Open the answers of a home folder."""
     if not settings.sqlite_path(settings.topk.store).exists():
         raise _nothing_yet()
-    return SketchAnswers(open_sketch_reader(settings), item_rules(settings))
+    return SketchAnswers(open_sketch_reader(settings), item_rules(settings), open_history(settings))
 
 
 class SketchAnswers:
-    """`Answers` straight from the store that counts."""
+    """`Answers` straight from the store that counts, and from the history beyond what it keeps."""
 
-    def __init__(self, reader: SketchReader, rules: Sequence[ItemRule]) -> None:
+    def __init__(
+        self,
+        reader: SketchReader,
+        rules: Sequence[ItemRule],
+        history: HistoryReader | None = None,
+    ) -> None:
         self._reader = reader
         self._rules = rules
+        self._history = history
 
     def top(
         self, dimension: str, window: str = "1h", where: str | None = None, k: int | None = None
     ) -> TopAnswer:
         """Return the heaviest items of a list."""
         with self._reader.snapshot():
-            state = self._state()
-            name = self._list(dimension, where)
-            chosen = self._window(window)
-            sketch = self._sketch(chosen, name, state)
-        size = state.parameters.sketch.k if k is None else k
-        ranked = sketch.top(size)
-        widest = max((entry.upper - entry.lower for entry in ranked), default=0)
-        return {
-            "window": chosen.key,
-            "dimension": dimension,
-            "where": where,
-            "item_type": next((r.item_type for r in self._rules if r.dimension == dimension), None),
-            "k": size,
-            "total": sketch.total,
-            "distinct": sketch.summary.distinct(),
-            "complete": _complete(chosen, state),
-            "late": sketch.late,
-            "updated_at": _iso(sketch.updated_at) if sketch.updated_at else None,
-            "error_bound": _percent(widest, sketch.total),
-            "parameters": _parameters(sketch, state),
-            "source": _source(state),
-            "items": [
-                {
-                    "rank": entry.rank,
-                    "item": entry.item,
-                    "estimate": entry.estimate,
-                    "lower": entry.lower,
-                    "upper": entry.upper,
-                }
-                for entry in ranked
-            ],
-        }
+            question = self._question()
+            known = question.known(question.window(window), self._list(dimension, where))
+        size = question.usual_k if k is None else k
+        return top_answer(known.result(size), dimension, where, size, question.source_of(known))
 
     def item(self, item_type: str, key: str, window: str = "1h") -> ItemAnswer:
         """Return one item's estimate with its bounds."""
         with self._reader.snapshot():
-            state = self._state()
-            return self._item(self._rule(item_type), key, self._window(window), state)
+            question, rule = self._question(), self._rule(item_type)
+            known = question.known(question.window(window), rule.dimension)
+        return item_answer(known, rule, key, question.source_of(known))
 
     def history(
         self, item_type: str, key: str, first: str | None, last: str | None = None
     ) -> list[ItemAnswer]:
         """Return one item in every window there is from the first to the last."""
         with self._reader.snapshot():
-            state = self._state()
-            rule = self._rule(item_type)
+            question, rule = self._question(), self._rule(item_type)
             named = [
-                self._window(end, must_exist=False) for end in (first, last) if end is not None
+                question.window(end, must_exist=False) for end in (first, last) if end is not None
             ]
             if len({window.kind for window in named}) != 1:
                 raise NotFound(
                     "A history needs windows of one size.", "hour_… to hour_…, for example"
                 )
-            of_size = [window for window in self._reader.windows() if window.kind == named[0].kind]
             start = named[0].start_ms if first is not None else BEGINNING
             end = named[-1].start_ms if last is not None else END
-            return [
-                self._item(rule, key, window, state)
-                for window in of_size
+            windows = [
+                window
+                for window in question.windows(named[0].kind)
                 if start <= window.start_ms <= end
             ]
+            return [
+                item_answer(known, rule, key, question.source_of(known))
+                for known in question.known_in(windows, rule.dimension)
+            ]
+
+    def trend(
+        self, dimension: str, window: str = "1h", where: str | None = None, k: int | None = None
+    ) -> TrendAnswer:
+        """Return what rose in a list since the window before."""
+        with self._reader.snapshot():
+            question, name = self._question(), self._list(dimension, where)
+            chosen = question.window(window)
+            previous = chosen.previous()
+            if previous is None:
+                raise NotFound(f"Nothing comes before {chosen.key}.", "--window 1h, for example")
+            now = question.known(chosen, name)
+            before = question.known(question.there_or_empty(previous), name)
+        size = question.usual_k if k is None else k
+        return trend_answer(now, before, dimension, where, size, question.source_of(now))
 
     def windows(self) -> list[WindowLine]:
         """Return every window there is."""
         with self._reader.snapshot():
-            state = self._state()
-            found = self._reader.windows()
-        return [
-            {
-                "window": window.key,
-                "kind": window.kind,
-                "start": None if window.kind == "global" else _iso(window.start_ms),
-                "end": None if window.kind == "global" else _iso(window.end_ms),
-                "complete": _complete(window, state),
-            }
-            for window in found
-        ]
+            question = self._question()
+            return [window_line(*found) for found in question.all_windows()]
+
+    def window_totals(
+        self, dimension: str, where: str | None = None, size: str | None = None
+    ) -> list[WindowTotals]:
+        """Return every window there is, or those of one size, with what a list amounts to in it."""
+        if size is not None and size not in ALIASES:
+            raise NotFound(f"{size!r} is no size.", f"one of {', '.join(ALIASES)}")
+        with self._reader.snapshot():
+            question, name = self._question(), self._list(dimension, where)
+            windows = question.windows(None if size is None else ALIASES[size])
+            return [
+                window_totals(known.result(), question.source_of(known)["kept_in"])
+                for known in question.known_in(windows, name)
+            ]
 
     def close(self) -> None:
-        """Release the store."""
+        """Release the stores."""
         self._reader.close()
+        if self._history is not None:
+            self._history.close()
 
-    def _state(self) -> StoreState:
-        state = self._reader.state()
-        if state.clock is None:
-            raise _nothing_yet()
-        return state
-
-    def _item(self, rule: ItemRule, key: str, window: Window, state: StoreState) -> ItemAnswer:
-        sketch = self._sketch(window, rule.dimension, state)
-        lower, upper = sketch.bounds(key)
-        return {
-            "window": window.key,
-            "dimension": rule.dimension,
-            "item_type": rule.item_type,
-            "item": key,
-            "estimate": upper,
-            "lower": lower,
-            "upper": upper,
-            "total": sketch.total,
-            "complete": _complete(window, state),
-            "late": sketch.late,
-            "updated_at": _iso(sketch.updated_at) if sketch.updated_at else None,
-            "error_bound": _percent(upper - lower, sketch.total),
-            "parameters": _parameters(sketch, state),
-            "source": _source(state),
-        }
-
-    def _sketch(self, window: Window, name: str, state: StoreState) -> WindowSketch:
-        # A list that is empty in this window is an answer, not an error.
-        empty = WindowSketch(state.parameters.of(window.kind))
-        return self._reader.sketch(window, name) or empty
+    def _question(self) -> _Question:
+        return _Question(self._reader, self._rules, self._history)
 
     def _rule(self, item_type: str) -> ItemRule:
         for rule in self._rules:
@@ -191,60 +178,100 @@ class SketchAnswers:
             raise NotFound(problem, _instead(value, values))
         return list_name(dimension, attribute, value)
 
-    def _window(self, name: str, *, must_exist: bool = True) -> Window:
-        found = self._reader.windows()
+
+class _Question:
+    """What one question sees: the store at one revision, and the history beyond it."""
+
+    def __init__(
+        self, reader: SketchReader, rules: Sequence[ItemRule], history: HistoryReader | None
+    ) -> None:
+        state = reader.state()
+        if state.clock is None:
+            raise _nothing_yet()
+        self.state = state
+        self.usual_k = state.parameters.sketch.k
+        self._clock = state.clock
+        self._reader = reader
+        self._history = history
+        self._context = Context(state, rules)
+        self._present = set(reader.windows())
+        self._past: dict[Window, bool] | None = None
+
+    def window(self, name: str, *, must_exist: bool = True) -> Window:
+        """Return the window a name stands for: a key, or the newest of a size."""
         if name in ALIASES:
-            of_size = [window for window in found if window.kind == ALIASES[name]]
+            of_size = sorted(window for window in self._present if window.kind == ALIASES[name])
             if not of_size:
-                raise NotFound(f"There is no {ALIASES[name]} window.", _ranges(found))
+                raise NotFound(f"There is no {ALIASES[name]} window.", self._what_there_is())
             return of_size[-1]
         try:
             window = parse_window(name)
         except ValueError as error:
             raise NotFound(
-                f"{error}.", f"one of {', '.join(ALIASES)}, or {_ranges(found)}"
+                f"{error}.", f"one of {', '.join(ALIASES)}, or {self._what_there_is()}"
             ) from error
-        if must_exist and window not in found:
-            raise NotFound(f"There is no window {name}.", _ranges(found))
+        if must_exist and window not in self._present and window not in self._historical():
+            raise NotFound(f"There is no window {name}.", self._what_there_is())
         return window
+
+    def there_or_empty(self, window: Window) -> Window:
+        """Return a window that may be empty, unless what was in it is not kept any more."""
+        gone = not is_kept(window, self._clock, self.state.parameters)
+        if gone and window not in self._historical():
+            raise NotFound(f"{window.key} is no longer kept.", self._what_there_is())
+        return window
+
+    def windows(self, kind: str | None = None) -> list[Window]:
+        """Return every window there is, smallest size first, oldest first."""
+        return [w for w, _, _ in self.all_windows() if kind in (None, w.kind)]
+
+    def all_windows(self) -> Iterator[tuple[Window, bool, str]]:
+        """Yield every window there is, whether it is complete, and where it is kept."""
+        past = self._historical()
+        for window in sorted(
+            self._present | past.keys(), key=lambda w: (KINDS.index(w.kind), w.start_ms)
+        ):
+            if window in self._present:
+                yield window, complete_in(window, self.state), SKETCHES
+            else:
+                yield window, past[window], HISTORY
+
+    def known(self, window: Window, name: str) -> Known:
+        """Return what is known about a list in a window."""
+        return next(iter(self.known_in([window], name)))
+
+    def known_in(self, windows: Sequence[Window], name: str) -> Iterator[Known]:
+        """Yield what is known about a list in each window; one that is empty is an answer, too."""
+        present = [window for window in windows if window in self._present]
+        found = {known.window: known for known in self._context.known(self._reader, present, name)}
+        for window in windows:
+            yield found.get(window) or self._elsewhere(window, name)
+
+    def source_of(self, known: Known) -> dict[str, Any]:
+        """Return where an answer comes from."""
+        if isinstance(known, FromHistory):
+            return past_source(known.result(0))
+        return live_source(self.state)
+
+    def _elsewhere(self, window: Window, name: str) -> Known:
+        nothing = self._context.nothing(window, name)
+        if window in self._present or self._history is None:
+            return nothing
+        complete = self._historical().get(window, False)
+        empty = replace(nothing.result(), complete=complete, fence="")
+        return FromHistory(self._history.result(window, name) or empty)
+
+    def _historical(self) -> dict[Window, bool]:
+        if self._past is None:
+            self._past = {} if self._history is None else self._history.windows()
+        return self._past
+
+    def _what_there_is(self) -> str:
+        return _ranges(self.windows())
 
 
 def _nothing_yet() -> NotFound:
     return NotFound("Nothing has been counted yet.", "admitone run")
-
-
-def _complete(window: Window, state: StoreState) -> bool:
-    return state.clock is not None and is_complete(window, state.clock, state.parameters.lateness)
-
-
-def _percent(width: int, total: int) -> float:
-    return round(width / total * 100, 4) if total else 0.0
-
-
-def _iso(moment_ms: int) -> str | None:
-    try:
-        moment = _EPOCH + timedelta(milliseconds=moment_ms)
-    except OverflowError:
-        return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _parameters(sketch: WindowSketch, state: StoreState) -> dict[str, Any]:
-    return {
-        **sketch.parameters._asdict(),
-        "saturated": sketch.countmin.saturated,
-        "lateness_ms": state.parameters.lateness,
-        "max_values": state.parameters.max_values,
-    }
-
-
-def _source(state: StoreState) -> dict[str, Any]:
-    topics: dict[str, dict[str, int]] = {}
-    for mark in state.marks:
-        if mark.offset == NOTHING_READ:
-            continue
-        topics.setdefault(mark.topic, {})[str(mark.partition)] = mark.offset
-    return {"revision": state.revision, "counted_up_to": topics}
 
 
 def _instead(wanted: str, known: Sequence[str]) -> str:

@@ -1,9 +1,8 @@
-"""From admitted records to one delta per minute and list: two pure functions over Arrow batches.
+"""From admitted records to sums per minute and list: a pure function over Arrow batches.
 
-`count_batches` runs where the records are, one task per partition: it drops re-reads and replays, maps
-events to items and sums them in dictionaries. `build_deltas` runs after its rows were brought together by
-minute and list, and turns the sums into sketches. Between them travels one row per (list, minute),
-not one per item:
+`count_batches` runs where the records are, one task per partition: it drops re-reads and replays, maps events to
+items and sums them, by the column. `deltas.build_deltas` runs after its rows were brought together by minute and list,
+and turns the sums into sketches. Between them travels one row per (list, minute), not one per item:
 
     kind     name        minute   payload (JSON)
     count    a list      minute   {item: weight}
@@ -17,15 +16,17 @@ not one per item:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
-import xxhash
+import pyarrow.compute as pc
 
+from admitone.analytics.items_in import ItemReader, Items
 from admitone.analytics.port import NOTHING_READ, KeptValues, Place, UpstreamMarks
 from admitone.analytics.records import (
     MISSING,
@@ -33,37 +34,22 @@ from admitone.analytics.records import (
     Stretch,
     above_marks,
     append_times,
-    header_numbers,
+    positions_in,
     source_progress,
+    times_in,
 )
-from admitone.core.countmin import Cells
-from admitone.core.items import OTHER, ItemRule, Reading, list_name
-from admitone.core.metadata import positions_of
+from admitone.core.items import OTHER, ItemRule, list_name
+from admitone.core.metadata import Longs
 from admitone.core.replay_filter import Kind, Progress, Upstream, filter_replays
-from admitone.core.sketches import SketchParameters, WindowSketch
 from admitone.core.windows import BEGINNING, END, MINUTE_MS
 
 PARTIAL_SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("minute", pa.int64()), ("payload", pa.binary())]
 )
-DELTA_SCHEMA: Final = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("name", pa.string()),
-        ("minute", pa.int64()),
-        ("sketch", pa.binary()),
-        ("summary", pa.binary()),
-        ("meta", pa.binary()),
-    ]
-)
 
 _FLUSH_ENTRIES: Final = 200_000
-_ROWS_PER_BATCH: Final = 500
 _REPORTED_VALUES: Final = 4
 """How many times `max_values` new values a task reports of one attribute."""
-
-HEADERS_READ: Final = ("stream-time", "event-time")
-"""The headers of an admitted record that counting needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,48 +81,14 @@ def count_batches(
     yield from task.progress()
 
 
-def build_deltas(
-    parameters: SketchParameters, counted_at: int, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Sum equal items and build one sketch per minute and list; progress rows pass through."""
-    sums: dict[tuple[str, int], list[bytes]] = defaultdict(list)
-    late: dict[tuple[str, int], int] = defaultdict(int)
-    rows: list[tuple[Any, ...]] = []
-    for batch in batches:
-        for kind, name, minute, payload in zip(
-            *(c.to_pylist() for c in batch.columns), strict=True
-        ):
-            if kind == "count":
-                sums[name, minute].append(payload)
-            elif kind == "late":
-                late[name, minute] += orjson.loads(payload)
-            else:
-                rows.append((kind, name, minute, b"", b"", payload))
-    cells = _CellTable(parameters)
-    for place in sums.keys() | late.keys():
-        sketch = WindowSketch(parameters)
-        counts = _summed(sums.get(place, ()))
-        sketch.update(counts, *cells.of(counts))
-        sketch.late = late.get(place, 0)
-        sketch.updated_at = counted_at
-        rows.append(("delta", *place, *sketch.to_bytes()))
-        if len(rows) >= _ROWS_PER_BATCH:
-            yield _batch(rows, DELTA_SCHEMA)
-            rows = []
-    yield _batch(rows, DELTA_SCHEMA)
-
-
 class _Task:
-    """The sums of one task."""
+    """What one task has read and not handed over yet."""
 
     def __init__(self, plan: CountingPlan) -> None:
         self._plan = plan
-        self._rules: dict[str, list[tuple[int, Callable[[Any], Reading | None]]]] = {}
-        for number, rule in enumerate(plan.rules):
-            self._rules.setdefault(rule.event_type, []).append((number, rule.reader()))
-        self._counts: dict[tuple[str, int], dict[str, int]] = {}
+        self._reader = ItemReader(plan.rules)
+        self._waiting: dict[int, list[pa.Table]] = defaultdict(list)
         self._late: dict[tuple[str, int], int] = defaultdict(int)
-        self._targets: dict[tuple[int, int, tuple[str | None, ...]], list[dict[str, int]]] = {}
         self._reads: dict[tuple[str, int], list[int]] = {}
         self._sources: dict[tuple[int, int], tuple[int, int]] = {}
         self._upstream = {place: dict(marks) for place, marks in plan.upstream.items()}
@@ -147,13 +99,16 @@ class _Task:
     def add(self, batch: pa.RecordBatch) -> None:
         """Count one batch."""
         fresh, seen = above_marks(batch, self._plan.marks, NOTHING_READ)
-        positions = positions_of(batch.column("key"), batch.column("headers"))
+        positions = positions_in(batch)
         for stretch, _, _ in seen:
             if stretch.topic in self._plan.filtered:
                 self._drop_replays(positions, stretch, fresh)
-        streams, events = header_numbers(batch.column("headers"), HEADERS_READ)
+        streams, events = times_in(batch)
         readable = fresh & (streams != MISSING) & (events >= BEGINNING) & (events < END)
-        readable[readable] = self._count(batch, readable, streams, events)
+        values = batch.column("value").filter(pa.array(readable)).to_pylist()
+        understood, items = self._reader.read(values)
+        self._sort_out(items, streams[readable], events[readable])
+        readable[readable] = understood
         for stretch, highest, re_read in seen:
             counted = int((stretch.rows & readable).sum())
             skipped = int((stretch.rows & fresh).sum()) - counted
@@ -183,51 +138,44 @@ class _Task:
             earlier = moved.get(upstream)
             moved[upstream] = progress if earlier is None else earlier.then(progress)
 
-    def _count(self, batch: pa.RecordBatch, rows: Any, streams: Any, events: Any) -> list[bool]:
-        values = batch.column("value").filter(pa.array(rows)).to_pylist()
-        minutes = events[rows] // MINUTE_MS * MINUTE_MS
+    def _sort_out(self, found: Iterable[Items], streams: Longs, events: Longs) -> None:
+        """Put late items aside, and the others where they wait to be summed."""
+        minutes = events // MINUTE_MS * MINUTE_MS
         # Late at exactly end + lateness: see `folding.is_late`.
-        late = streams[rows] >= minutes + MINUTE_MS + self._plan.lateness
-        rules, targets = self._rules, self._targets
-        loads = orjson.loads
-        understood = []
-        for value, minute, is_late in zip(values, minutes.tolist(), late.tolist(), strict=True):
-            try:
-                envelope = loads(value)
-                payload = envelope["payload"]
-                for number, read in rules.get(envelope["metadata"]["eventType"], ()):
-                    found = read(payload)
-                    if found is None:
-                        continue
-                    key, attributes, weight = found
-                    if is_late:
-                        for name in self._lists(number, attributes):
-                            self._late[name, minute] += weight
-                        continue
-                    place = (number, minute, attributes)
-                    counters = targets.get(place)
-                    if counters is None:
-                        counters = targets[place] = self._counters(number, minute, attributes)
-                    for counts in counters:
-                        counts[key] = counts.get(key, 0) + weight
-                understood.append(True)
-            except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-                understood.append(False)
-        return understood
+        late = streams >= minutes + MINUTE_MS + self._plan.lateness
+        for items in found:
+            rule = self._plan.rules[items.rule]
+            lists = [
+                self._lists(rule.dimension, attribute, values)
+                for attribute, values in zip(rule.group_by, items.values, strict=True)
+            ]
+            is_late = late[items.rows]
+            table = pa.table(
+                [pa.array(minutes[items.rows]), pa.array(items.weights), items.keys, *lists],
+                ["minute", "weight", "key", *rule.group_by],
+            )
+            if is_late.any():
+                self._add_late(rule, table.filter(pa.array(is_late)))
+                table = table.filter(pa.array(~is_late))
+            if table.num_rows:
+                self._waiting[items.rule].append(table)
 
-    def _counters(
-        self, number: int, minute: int, values: tuple[str | None, ...]
-    ) -> list[dict[str, int]]:
-        return [self._counts.setdefault((name, minute), {}) for name in self._lists(number, values)]
+    def _add_late(self, rule: ItemRule, items: pa.Table) -> None:
+        weights = items.append_column("list", pa.repeat(rule.dimension, items.num_rows))
+        for name in ("list", *rule.group_by):
+            sums = weights.group_by([name, "minute"]).aggregate([("weight", "sum")])
+            for row in sums.to_pylist():
+                if row[name] is not None:
+                    self._late[row[name], row["minute"]] += row["weight_sum"]
 
-    def _lists(self, number: int, values: tuple[str | None, ...]) -> list[str]:
-        rule = self._plan.rules[number]
-        names = [rule.dimension]
-        for attribute, value in zip(rule.group_by, values, strict=True):
-            if value is not None:
-                kept = self._kept_value(rule.dimension, attribute, value)
-                names.append(list_name(rule.dimension, attribute, kept))
-        return names
+    def _lists(self, dimension: str, attribute: str, values: pa.StringArray) -> pa.StringArray:
+        """Return the list each value of an attribute is counted in; none where there is no value."""
+        encoded = values.dictionary_encode()
+        names = [
+            list_name(dimension, attribute, self._kept_value(dimension, attribute, value))
+            for value in encoded.dictionary.to_pylist()
+        ]
+        return pa.array(names, pa.string()).take(encoded.indices)
 
     def _kept_value(self, dimension: str, attribute: str, value: str) -> str:
         """Return the value whose list counts this one; see `analytics.values`."""
@@ -244,18 +192,23 @@ class _Task:
         return value
 
     def entries(self) -> int:
-        """Return how many sums are held."""
-        return sum(map(len, self._counts.values()))
+        """Return how many items wait to be summed."""
+        return sum(table.num_rows for waiting in self._waiting.values() for table in waiting)
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Hand over the sums and begin again."""
-        rows = [("count", *place, orjson.dumps(c)) for place, c in self._counts.items() if c]
-        rows += [("late", *place, orjson.dumps(weight)) for place, weight in self._late.items()]
-        self._counts.clear()
+        rows: list[tuple[Any, ...]] = [
+            ("late", *place, orjson.dumps(weight)) for place, weight in self._late.items()
+        ]
+        for number, waiting in self._waiting.items():
+            rule, items = self._plan.rules[number], pa.concat_tables(waiting)
+            rows += _sums(items, None, rule.dimension)
+            for attribute in rule.group_by:
+                rows += _sums(items, attribute, "")
+        self._waiting.clear()
         self._late.clear()
-        self._targets.clear()
         if rows:
-            yield _batch(rows, PARTIAL_SCHEMA)
+            yield rows_to_batch(rows, PARTIAL_SCHEMA)
 
     def progress(self) -> Iterator[pa.RecordBatch]:
         """Hand over how far the task came."""
@@ -282,49 +235,38 @@ class _Task:
             for dimension, attribute in self._overflowed
         ]
         if rows:
-            yield _batch(rows, PARTIAL_SCHEMA)
+            yield rows_to_batch(rows, PARTIAL_SCHEMA)
 
 
-class _CellTable:
-    """Cells and hash of every item of a task, computed once however many lists it is in."""
-
-    def __init__(self, parameters: SketchParameters) -> None:
-        self._width = parameters.width
-        self._depth = parameters.depth
-        self._rows: dict[str, int] = {}
-        self._cells: Cells = np.zeros((1024, parameters.depth), np.int64)
-        self._hashes: list[int] = []
-
-    def of(self, items: Iterable[str]) -> tuple[Cells, list[int]]:
-        """Return the cells (one row each) and the distinct hashes of some items."""
-        known = self._rows
-        rows = [known[item] if item in known else self._learn(item) for item in items]
-        return self._cells[rows], [self._hashes[row] for row in rows]
-
-    def _learn(self, item: str) -> int:
-        row = self._rows[item] = len(self._hashes)
-        if row == len(self._cells):
-            self._cells = np.concatenate([self._cells, np.zeros_like(self._cells)])
-        encoded = item.encode()
-        digests = [xxhash.xxh3_64_intdigest(encoded, seed) for seed in range(self._depth)]
-        self._cells[row] = [seed * self._width + d % self._width for seed, d in enumerate(digests)]
-        # The first row's seed is 0, which is also what the distinct count hashes with.
-        self._hashes.append(digests[0] - (1 << 63))
-        return row
+def _sums(items: pa.Table, by: str | None, name: str) -> Iterator[tuple[Any, ...]]:
+    """Yield one row for each list and minute: the weight of each item in it."""
+    places = ["minute"] if by is None else [by, "minute"]
+    if by is not None:
+        items = items.filter(pc.is_valid(items[by]))
+    sums = items.group_by([*places, "key"], use_threads=False).aggregate([("weight", "sum")])
+    sums = sums.sort_by([(place, "ascending") for place in places])
+    edges = np.append(np.flatnonzero(_begins(sums, places)), sums.num_rows)
+    minutes = sums["minute"].to_numpy()
+    names = None if by is None else sums[by]
+    keys, weights = sums["key"].to_pylist(), sums["weight_sum"].to_pylist()
+    for start, end in pairwise(edges.tolist()):
+        counts = dict(zip(keys[start:end], weights[start:end], strict=True))
+        place = name if names is None else names[start].as_py()
+        yield "count", place, int(minutes[start]), orjson.dumps(counts)
 
 
-def _summed(payloads: Iterable[bytes]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for payload in payloads:
-        counts = orjson.loads(payload)
-        if len(counts) > len(total):
-            total, counts = counts, total
-        for item, weight in counts.items():
-            total[item] = total.get(item, 0) + weight
-    return total
+def _begins(sums: pa.Table, places: Iterable[str]) -> Flags:
+    """Return which rows of a sorted table begin another list or minute."""
+    begins = np.zeros(sums.num_rows, np.bool_)
+    begins[:1] = True
+    for place in places:
+        codes = np.asarray(sums[place].combine_chunks().dictionary_encode().indices)
+        begins[1:] |= codes[1:] != codes[:-1]
+    return begins
 
 
-def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+def rows_to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows as one Arrow batch."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

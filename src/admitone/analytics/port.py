@@ -14,7 +14,7 @@ Readers get `SketchReader`, which cannot write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -125,11 +125,21 @@ class Clock(NamedTuple):
 class StoreState:
     """What answers say about where they come from."""
 
+    generation: int
+    """When this life of the store began: it is made, or replaced by a recomputation."""
     revision: int
     updated_at: int
     parameters: CountingParameters
     clock: Clock | None
     marks: tuple[Mark, ...]
+
+
+class Changes(NamedTuple):
+    """The windows of each list that changed since some revision."""
+
+    whole: bool
+    """It could not be told what changed: these are all there are."""
+    lists: Mapping[str, Collection[Window]]
 
 
 class SketchReader(Protocol):
@@ -146,6 +156,17 @@ class SketchReader(Protocol):
 
     def sketch(self, window: Window, dimension_list: str) -> WindowSketch | None:
         """Return what is known about a list in a window, its open minutes included."""
+
+    def sketches(
+        self, windows: Iterable[Window], dimension_list: str
+    ) -> Iterator[tuple[Window, WindowSketch]]:
+        """Yield the same for many windows, each open minute read once; empty ones are left out."""
+
+    def lists_in(self, window: Window) -> list[str]:
+        """Return the lists that have anything in a window."""
+
+    def changes(self, generation: int, revision: int) -> Changes:
+        """Return what changed after a revision of one life of the store."""
 
     def kept_values(self) -> dict[tuple[str, str], KeptValues]:
         """Return the values that have a list, by dimension and attribute."""

@@ -10,12 +10,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.metadata import Longs, decode
+from admitone.core.metadata import Longs, decode, positions_of
+from admitone.core.replay import KEY_BYTES
 from admitone.core.replay_filter import by_upstream
 
 MISSING: Final = np.iinfo(np.int64).min
 FOREIGN_SOURCE: Final = (0, -1)
 """The source of records without stream metadata: their time counts too."""
+
+HEADERS_READ: Final = ("stream-time", "event-time")
+"""The headers of an admitted record that counting needs."""
+STREAM_TIME, EVENT_TIME, POSITION = "stream_time", "event_time", "position"
+"""The columns they come in where somebody has taken them out of the headers already."""
 
 Flags = npt.NDArray[np.bool_]
 
@@ -49,6 +55,28 @@ def header_numbers(headers: Any, names: tuple[str, ...]) -> list[Longs]:
         numbers[parents[chosen.to_numpy(zero_copy_only=False)]] = _decimals(values.filter(chosen))
         found.append(numbers)
     return found
+
+
+def positions_in(batch: pa.RecordBatch) -> Any:
+    """Return where each record says it comes from."""
+    if POSITION not in batch.schema.names:
+        return positions_of(batch.column("key"), batch.column("headers"))
+    named, keys = batch.column(POSITION), batch.column("key")
+    if named.null_count == len(named):
+        return keys
+    fits = pc.fill_null(pc.equal(pc.binary_length(named), KEY_BYTES), False)
+    return pc.if_else(fits, named, keys)
+
+
+def times_in(batch: pa.RecordBatch) -> tuple[Longs, Longs]:
+    """Return the stream time and the event time stamped on each record, `MISSING` where there is none."""
+    if STREAM_TIME in batch.schema.names:
+        stream, event = (
+            longs(pc.fill_null(batch.column(name), MISSING)) for name in (STREAM_TIME, EVENT_TIME)
+        )
+        return stream, event
+    stream, event = header_numbers(batch.column("headers"), HEADERS_READ)
+    return stream, event
 
 
 def append_times(batch: pa.RecordBatch) -> Longs:

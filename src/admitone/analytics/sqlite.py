@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Final
 
 from admitone.analytics.folding import Folding, horizon
 from admitone.analytics.port import (
@@ -11,9 +13,11 @@ from admitone.analytics.port import (
     Clock,
     CountedBatch,
     CountingParameters,
+    Delta,
     KeptValues,
     PartitionRead,
     Place,
+    SourceProgress,
     UpstreamMarks,
 )
 from admitone.analytics.sqlite_reader import (
@@ -30,6 +34,20 @@ from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchBytes
 from admitone.core.windows import window_of
 from admitone.faults import crash_point
+
+_REVISIONS_REMEMBERED: Final = 1_000
+_CONTENT: Final = (
+    *(
+        "state",
+        "windows",
+        "marks",
+        "sources",
+        "attributes",
+        "attribute_values",
+        "upstream",
+        "topics",
+    ),
+)
 
 
 class SqliteSketchStore(SqliteSketchReader):
@@ -84,6 +102,34 @@ class SqliteSketchStore(SqliteSketchReader):
             db.execute("DELETE FROM topics")
             db.executemany("INSERT INTO topics VALUES (?, ?)", partitions.items())
 
+    def sources(self) -> dict[tuple[int, int], SourceProgress]:
+        """Return how far each source partition had come in what was counted of it."""
+        with self._database.snapshot() as db:
+            rows = db.execute(
+                "SELECT producer_id, partition, stream_time, append_time FROM sources"
+            )
+            return {(producer, of): SourceProgress(*times) for producer, of, *times in rows}
+
+    def writing(self) -> AbstractContextManager[object]:
+        """Hold back everybody else who writes; readers go on."""
+        return self._database.transaction()
+
+    def become(self, other: SqliteSketchStore, now: int) -> None:
+        """Take over everything another store holds, as a new life of this one; within `writing`."""
+        with self._database.snapshot() as db, other._database.snapshot() as source:
+            revision = max(self.state().revision, other.state().revision) + 1
+            for table in _CONTENT:
+                db.execute(f"DELETE FROM {table}")  # noqa: S608
+                rows = source.execute(f"SELECT * FROM {table}")  # noqa: S608
+                places = ", ".join("?" * len(rows.description))
+                db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608
+            db.execute("DELETE FROM changes")
+            _set(db, "parameters", parameters_to_json(other.state().parameters))
+            _set(db, "updated_at", str(other.state().updated_at))
+            _set(db, "revision", str(revision))
+            _set(db, "changes_from", str(revision))
+            _set(db, "generation", str(max(now, self.state().generation + 1)))
+
     def commit(self, batch: CountedBatch) -> int:
         """Make one batch durable and return the store's new revision.
 
@@ -111,6 +157,8 @@ class SqliteSketchStore(SqliteSketchReader):
                 rows.flush()
                 _write_windows(db, folding)
                 _expire(db, parameters, clock)  # 5
+                _note_changes(db, chosen.deltas, state.revision + 1)
+                _forget_changes(db, state.revision, horizon("minute", clock, parameters))
             _set(db, "revision", str(state.revision + 1))  # 6
             _set(db, "updated_at", str(batch.counted_at))
             crash_point("analytics.written")
@@ -212,6 +260,23 @@ def _expire(db: sqlite3.Connection, parameters: CountingParameters, clock: Clock
                     "DELETE FROM state WHERE key >= ? AND key < ?", key_range(prefix, window)
                 )
             db.execute("DELETE FROM windows WHERE key = ?", (window,))
+
+
+def _note_changes(db: sqlite3.Connection, deltas: Iterable[Delta], revision: int) -> None:
+    db.executemany(
+        "INSERT OR REPLACE INTO changes VALUES (?, ?, ?)",
+        [(delta.dimension_list, delta.minute, revision) for delta in deltas],
+    )
+
+
+def _forget_changes(db: sqlite3.Connection, revision: int, before: int) -> None:
+    """Drop what changed long ago in minutes that are gone; who comes from further back gets everything."""
+    forgotten = db.execute(
+        "DELETE FROM changes WHERE minute < ? AND revision <= ?",
+        (before, revision - _REVISIONS_REMEMBERED),
+    )
+    if forgotten.rowcount:
+        _set(db, "changes_from", str(revision - _REVISIONS_REMEMBERED))
 
 
 class _WrittenTogether(StateRows):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
 from admitone.analytics.folding import clock_of, is_kept
 from admitone.analytics.port import (
+    Changes,
     CountingParameters,
     KeptValues,
     Mark,
@@ -74,6 +76,7 @@ class SqliteSketchReader:
         recorded = settings.get("parameters")
         parameters = parameters_from_json(recorded) if recorded else self._configured
         return StoreState(
+            generation=int(settings["generation"]),
             revision=int(settings["revision"]),
             updated_at=int(settings["updated_at"]),
             parameters=parameters,
@@ -96,27 +99,63 @@ class SqliteSketchReader:
 
     def sketch(self, window: Window, dimension_list: str) -> WindowSketch | None:
         """Return what is known about a list in a window, its open minutes included."""
+        return next((found for _, found in self.sketches([window], dimension_list)), None)
+
+    def sketches(
+        self, windows: Iterable[Window], dimension_list: str
+    ) -> Iterator[tuple[Window, WindowSketch]]:
+        """Yield the same for many windows, each open minute read once; empty ones are left out."""
+        with self._database.snapshot() as db:
+            parameters = self.state().parameters
+            rows = StateRows(db)
+            still_open = _OpenMinutes(db, rows, dimension_list, parameters)
+            for window in windows:
+                stored = rows.get(window.key, dimension_list)
+                whole = None if stored is None else WindowSketch.from_bytes(stored)
+                added = None if window.kind == "minute" else still_open.within(window)
+                if added is not None:
+                    # What is stored keeps the shape it was folded under; a mere sum of minutes takes today's.
+                    whole = whole or WindowSketch(parameters.of(window.kind))
+                    whole.merge(added)
+                if whole is not None:
+                    yield window, whole
+
+    def lists_in(self, window: Window) -> list[str]:
+        """Return the lists that have anything in a window."""
         with self._database.snapshot() as db:
             rows = StateRows(db)
-            parts = [rows.get(window.key, dimension_list)]
-            if window.kind != "minute":
-                open_minutes = db.execute(
-                    "SELECT key FROM windows WHERE kind = 'minute' AND NOT folded"
-                    " AND start_ms >= ? AND start_ms < ? ORDER BY start_ms",
-                    (window.start_ms, window.end_ms),
-                ).fetchall()
-                parts += [rows.get(minute, dimension_list) for (minute,) in open_minutes]
-            parameters = self.state().parameters.of(window.kind)
-        stored = [part for part in parts if part is not None]
-        if not stored:
-            return None
-        # What is stored keeps the shape it was folded under; a mere sum of minutes takes today's.
-        whole = (
-            WindowSketch(parameters) if parts[0] is None else WindowSketch.from_bytes(stored.pop(0))
+            found = set(rows.lists_in(window.key))
+            for minute in () if window.kind == "minute" else open_minutes(db, window):
+                found.update(rows.lists_in(window_of("minute", minute).key))
+        return sorted(found)
+
+    def changes(self, generation: int, revision: int) -> Changes:
+        """Return what changed after a revision of one life of the store."""
+        with self._database.snapshot() as db:
+            state = self.state()
+            (known_from,) = db.execute(
+                "SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'changes_from'"
+            ).fetchone()
+            told = generation == state.generation and known_from <= revision <= state.revision
+            if not told:
+                return Changes(True, self._everything(db, state))
+            changed = db.execute("SELECT list, minute FROM changes WHERE revision > ?", (revision,))
+            return Changes(False, _with_windows_above(changed, state))
+
+    def _everything(self, db: sqlite3.Connection, state: StoreState) -> dict[str, set[Window]]:
+        minutes = db.execute("SELECT start_ms FROM windows WHERE kind = 'minute' AND NOT folded")
+        found = _with_windows_above(
+            (
+                (name, minute)
+                for (minute,) in minutes.fetchall()
+                for name in StateRows(db).lists_in(window_of("minute", minute).key)
+            ),
+            state,
         )
-        for part in stored:
-            whole.merge(WindowSketch.from_bytes(part))
-        return whole
+        for window in self.windows():
+            for name in StateRows(db).lists_in(window.key):
+                found.setdefault(name, set()).add(window)
+        return found
 
     def kept_values(self) -> dict[tuple[str, str], KeptValues]:
         """Return the values that have a list, by dimension and attribute."""
@@ -138,6 +177,67 @@ class SqliteSketchReader:
     def close(self) -> None:
         """Release the file."""
         self._database.close()
+
+
+class _OpenMinutes:
+    """The open minutes of one list, each read once, and their sums."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        rows: StateRows,
+        dimension_list: str,
+        parameters: CountingParameters,
+    ) -> None:
+        self._db = db
+        self._rows = rows
+        self._list = dimension_list
+        self._parameters = parameters
+        self._sums: dict[tuple[int, ...], WindowSketch | None] = {}
+
+    def within(self, window: Window) -> WindowSketch | None:
+        """Return the sum of those in a window; nearly always that is the same for several windows."""
+        minutes = tuple(open_minutes(self._db, window))
+        if minutes not in self._sums:
+            self._sums[minutes] = self._sum(minutes)
+        return self._sums[minutes]
+
+    def _sum(self, minutes: tuple[int, ...]) -> WindowSketch | None:
+        parts = [
+            part
+            for minute in minutes
+            if (part := self._rows.get(window_of("minute", minute).key, self._list)) is not None
+        ]
+        if not parts:
+            return None
+        # Wide counters, so that none stops on the way to a window that has wide ones.
+        whole = WindowSketch(self._parameters.sketch.widened())
+        for part in parts:
+            whole.merge(WindowSketch.from_bytes(part))
+        return whole
+
+
+def open_minutes(db: sqlite3.Connection, window: Window) -> list[int]:
+    """Return the starts of the minutes in a window that are not folded yet."""
+    query = (
+        "SELECT start_ms FROM windows WHERE kind = 'minute' AND NOT folded"
+        " AND start_ms >= ? AND start_ms < ? ORDER BY start_ms"
+    )
+    return [start for (start,) in db.execute(query, (window.start_ms, window.end_ms))]
+
+
+def _with_windows_above(
+    minutes: Iterable[tuple[str, int]], state: StoreState
+) -> dict[str, set[Window]]:
+    """Return the kept windows of some minutes, by list."""
+    found: dict[str, set[Window]] = {}
+    for name, minute in minutes:
+        found.setdefault(name, set()).update(
+            window
+            for window in (window_of(kind, minute) for kind in state.parameters.kinds)
+            if state.clock is None or is_kept(window, state.clock, state.parameters)
+        )
+    return found
 
 
 def key_range(prefix: str, window: str) -> tuple[str, str]:

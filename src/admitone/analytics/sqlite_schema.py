@@ -6,9 +6,10 @@ marks              how far each partition of the admitted log is counted
 sources            stream time and newest append time of each source partition
 attributes         grouping attributes, and whether all their lists are chosen
 attribute_values   the values that have a list of their own
-settings           revision, parameters in force
+settings           revision, generation, parameters and item rules in force
 upstream           how far each source partition was seen in each partition of the admitted log
 topics             how many partitions those marks were made for
+changes            the revision at which each minute of each list last changed
 """
 
 from __future__ import annotations
@@ -79,4 +80,17 @@ CREATE TABLE upstream (
 ) WITHOUT ROWID;
 
 CREATE TABLE topics (topic_id TEXT PRIMARY KEY, partitions INTEGER NOT NULL) WITHOUT ROWID""",
+    """
+CREATE TABLE changes (
+    list TEXT NOT NULL,
+    minute INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    PRIMARY KEY (list, minute)
+) WITHOUT ROWID;
+
+CREATE INDEX changes_by_revision ON changes (revision);
+
+INSERT INTO settings SELECT 'changes_from', value FROM settings WHERE name = 'revision';
+
+INSERT INTO settings VALUES ('generation', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))""",
 )

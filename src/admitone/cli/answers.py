@@ -1,4 +1,4 @@
-"""`top`, `item`, `windows`: heavy hitters with their bounds, for people and for scripts."""
+"""`top`, `item`, `trend`, `windows`: heavy hitters with their bounds, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -13,24 +13,33 @@ from admitone.cli.output import Home, Json, number, out, print_json, settings_at
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from admitone.results.port import Answers, ItemAnswer, TopAnswer
+    from admitone.results.port import (
+        Answers,
+        ItemAnswer,
+        TopAnswer,
+        TrendAnswer,
+        WindowLine,
+        WindowTotals,
+    )
 
 Window = Annotated[
     str, typer.Option("--window", help="A window key, or the newest 1m, 1h, 1d, 1w, 1mo, all.")
 ]
 
+Dimension = Annotated[str, typer.Option("--dimension", help="The list, such as url.")]
+Where = Annotated[
+    str | None, typer.Option("--where", metavar="ATTRIBUTE=VALUE", show_default=False)
+]
+Count = Annotated[int | None, typer.Option("-k", min=1, help="How many items.", show_default=False)]
+
 _BAR = 24
 
 
 def top(
-    dimension: Annotated[str, typer.Option("--dimension", help="The list, such as url.")],
+    dimension: Dimension,
     window: Window = "1h",
-    where: Annotated[
-        str | None, typer.Option("--where", metavar="ATTRIBUTE=VALUE", show_default=False)
-    ] = None,
-    k: Annotated[
-        int | None, typer.Option("-k", min=1, help="How many items.", show_default=False)
-    ] = None,
+    where: Where = None,
+    k: Count = None,
     *,
     home: Home = None,
     as_json: Json = False,
@@ -71,18 +80,54 @@ def item(
         print_item(item_type, key, found)
 
 
-def windows(home: Home = None, as_json: Json = False) -> None:
-    """Show which windows there are."""
+def trend(
+    dimension: Dimension,
+    window: Window = "1h",
+    where: Where = None,
+    k: Count = None,
+    *,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Show what rose since the window before, what certainly rose most first."""
     with _answers(home) as answers:
-        found = answers.windows()
+        answer = answers.trend(dimension, window, where, k)
     if as_json:
-        print_json({"windows": found})
-        return
-    shown = table("window", "start", "end", "complete")
-    for line in found:
-        start, end = _to_minute(line["start"]), _to_minute(line["end"])
-        shown.add_row(line["window"], start, end, _yes(line["complete"]))
-    out().print(shown)
+        print_json(answer)
+    else:
+        print_trend(answer)
+
+
+def windows(
+    dimension: Annotated[
+        str | None,
+        typer.Option("--dimension", help="Show what this list amounts to.", show_default=False),
+    ] = None,
+    where: Where = None,
+    size: Annotated[
+        str | None,
+        typer.Option("--size", help="Only 1m, 1h, 1d, 1w, 1mo or all.", show_default=False),
+    ] = None,
+    *,
+    home: Home = None,
+    as_json: Json = False,
+) -> None:
+    """Show which windows there are, and with --dimension what is in them."""
+    if dimension is None and (where or size):
+        raise typer.BadParameter("--where and --size need --dimension")
+    with _answers(home) as answers:
+        if dimension is None:
+            found = answers.windows()
+            if as_json:
+                print_json({"windows": found})
+            else:
+                print_windows(found)
+            return
+        totals = answers.window_totals(dimension, where, size)
+    if as_json:
+        print_json({"dimension": dimension, "where": where, "windows": totals})
+    else:
+        print_totals(totals)
 
 
 def print_top(answer: TopAnswer) -> None:
@@ -130,6 +175,61 @@ def print_item(item_type: str, key: str, found: list[ItemAnswer]) -> None:
     out().print(shown)
 
 
+def print_trend(answer: TrendAnswer) -> None:
+    """Print what rose for a person."""
+    from rich.markup import escape
+
+    name = answer["dimension"] + (f" where {answer['where']}" if answer["where"] else "")
+    shown = table(
+        *("#", answer["item_type"] or "item", "#rose by", "#between", "#before", "#now"),
+        title=escape(f"{name} · {answer['previous']} to {answer['window']}"),
+    )
+    for line in answer["items"]:
+        shown.add_row(
+            str(line["rank"]),
+            escape(line["item"]),
+            number(line["change"]),
+            _between(line["lower"], line["upper"]),
+            number(line["before"]),
+            number(line["now"]),
+        )
+    console = out()
+    console.print(shown)
+    before = "complete" if answer["previous_complete"] else "still open"
+    console.print(
+        f"before: {number(answer['previous_total'])} counted · {before}", style="dim", markup=False
+    )
+    console.print(f"now:    {_summary(answer)}", style="dim", markup=False)
+
+
+def print_windows(found: list[WindowLine]) -> None:
+    """Print windows for a person."""
+    shown = table("window", "start", "end", "complete", "kept in")
+    for line in found:
+        start, end = _to_minute(line["start"]), _to_minute(line["end"])
+        shown.add_row(line["window"], start, end, _yes(line["complete"]), line["kept_in"])
+    out().print(shown)
+
+
+def print_totals(found: list[WindowTotals]) -> None:
+    """Print windows with what is in them for a person."""
+    shown = table(
+        *("window", "#counted", "#different", "#late", "#error", "complete", "kept in", "as of")
+    )
+    for line in found:
+        shown.add_row(
+            line["window"],
+            number(line["total"]),
+            number(line["distinct"]),
+            number(line["late"]),
+            f"{line['error_bound']:g} %",
+            _yes(line["complete"]),
+            line["kept_in"],
+            line["updated_at"] or "",
+        )
+    out().print(shown)
+
+
 @contextmanager
 def _answers(home: Path | None) -> Iterator[Answers]:
     from admitone.analytics.answers import open_answers
@@ -141,7 +241,7 @@ def _answers(home: Path | None) -> Iterator[Answers]:
         answers.close()
 
 
-def _summary(answer: TopAnswer) -> str:
+def _summary(answer: TopAnswer | TrendAnswer) -> str:
     parts = [
         f"{number(answer['total'])} counted",
         f"{number(answer['distinct'])} different",
@@ -149,6 +249,7 @@ def _summary(answer: TopAnswer) -> str:
         "complete" if answer["complete"] else "still open",
         f"error at most {answer['error_bound']:g} % of the total",
         *(["counters saturated"] if answer["parameters"]["saturated"] else []),
+        *(["from the history"] if answer["source"]["kept_in"] == "history" else []),
         f"as of {answer['updated_at']}",
     ]
     return " · ".join(parts)

@@ -95,8 +95,16 @@ class CountMin:
 
     def estimate(self, item: str, total: int) -> int:
         """Return the item's certain upper bound; a cell that has stopped reads as the total."""
-        counts = self.cells[cells_of(item, self.width, self.depth)].tolist()
-        return min(total if count == _STOPPED else count for count in counts)
+        return self.estimates([item], total)[0]
+
+    def estimates(self, items: Sequence[str], total: int) -> list[int]:
+        """Return the same for many items."""
+        if not items:
+            return []
+        cells = np.array([cells_of(item, self.width, self.depth) for item in items], np.int64)
+        # A cell that has stopped holds the largest number there is.
+        lowest: list[int] = self.cells[cells].min(axis=1).tolist()
+        return [total if count == _STOPPED else count for count in lowest]
 
     def merge(self, other: CountMin) -> None:
         """Add another sketch of the same shape; its counters may be wider or narrower."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 import xxhash
@@ -57,9 +58,9 @@ class ItemRule:
 
     def reader(self) -> Callable[[Mapping[str, Any]], Reading | None]:
         """Return the function that applies this rule to a payload."""
-        key_of = _field(self.item)
-        value_of = [_field(attribute) for attribute in self.group_by]
-        weight_of = _field(self.weight) if self.weight else None
+        key_of = field_of(self.item)
+        value_of = [field_of(attribute) for attribute in self.group_by]
+        weight_of = field_of(self.weight) if self.weight else None
 
         def read(payload: Mapping[str, Any]) -> Reading | None:
             key = spelled(key_of(payload))
@@ -141,9 +142,10 @@ def _shortened(value: str) -> str:
     return f"{value[: MAX_CHARACTERS - 18]}…#{xxhash.xxh3_64_hexdigest(value.encode())}"
 
 
-def _field(path: str) -> Callable[[Mapping[str, Any]], Any]:
+def field_of(path: str) -> Callable[[Mapping[str, Any]], Any]:
+    """Return the function that finds a field in a payload; dots lead deeper."""
     if "." not in path:
-        return lambda payload: payload.get(path)
+        return methodcaller("get", path)
     parts = path.split(".")
 
     def walk(payload: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ everything that was admitted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -64,6 +64,13 @@ class RankedItem(NamedTuple):
     estimate: int
     lower: int
     upper: int
+
+
+class Ranking(NamedTuple):
+    """The heaviest items, and no other was counted more often than `unlisted`."""
+
+    items: list[RankedItem]
+    unlisted: int
 
 
 class Meta(NamedTuple):
@@ -143,12 +150,23 @@ class WindowSketch:
 
     def top(self, k: int) -> list[RankedItem]:
         """Return the heaviest items, heaviest first; ties by the surer one, then by name."""
-        found = [(item, self._tightened(item, known)) for item, known in self.summary.entries()]
-        found.sort(key=lambda entry: (-entry[1].upper, -entry[1].lower, entry[0]))
-        return [
-            RankedItem(rank, item, bounds.upper, bounds.lower, bounds.upper)
-            for rank, (item, bounds) in enumerate(found[:k], start=1)
-        ]
+        return self.ranking(k).items
+
+    def ranking(self, k: int) -> Ranking:
+        """Return the heaviest items, and how heavy any other can be at most.
+
+        Count-Min only lowers upper bounds, and looking an item up there costs more than anything else here: so only
+        the first of the table are looked up where they decide it, all of them where they do not.
+        """
+        known = sorted(self.summary.entries(), key=lambda entry: (-entry[1].lower, entry[0]))
+        looked_up = min(2 * k, len(known))
+        found = self._ranked(known[:looked_up])
+        beyond = known[looked_up][1].upper if looked_up < len(known) else 0
+        if k and beyond and beyond >= found[k - 1].upper:
+            found, beyond = self._ranked(known), 0
+        rest = found[k].upper if k < len(found) else 0
+        unlisted = min(max(rest, beyond, self.summary.offset), self.total)
+        return Ranking([entry._replace(rank=n) for n, entry in enumerate(found[:k], 1)], unlisted)
 
     def meta(self) -> Meta:
         """Return the totals."""
@@ -183,3 +201,16 @@ class WindowSketch:
     def _tightened(self, item: str, known: Bounds) -> Bounds:
         upper = min(known.upper, self.countmin.estimate(item, self.total), self.total)
         return Bounds(known.lower, max(upper, known.lower))
+
+    def _ranked(self, entries: Sequence[tuple[str, Bounds]]) -> list[RankedItem]:
+        """Return these in their order, without their ranks."""
+        if self.summary.offset:
+            limits = self.countmin.estimates([item for item, _ in entries], self.total)
+        else:
+            limits = [bounds.upper for _, bounds in entries]  # Exact already.
+        found = []
+        for (item, (lower, upper)), limit in zip(entries, limits, strict=True):
+            certain = max(min(upper, limit, self.total), lower)
+            found.append(RankedItem(0, item, certain, lower, certain))
+        found.sort(key=lambda entry: (-entry.upper, -entry.lower, entry.item))
+        return found

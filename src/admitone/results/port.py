@@ -50,12 +50,47 @@ class ItemAnswer(TypedDict):
     lower: int
     upper: int
     total: int
+    distinct: int
     complete: bool
     late: int
     updated_at: str | None
     error_bound: float
     parameters: dict[str, Any]
     source: dict[str, Any]
+
+
+class TrendLine(TypedDict):
+    """One item that rose: by `change`, certainly by more than `lower` and less than `upper`."""
+
+    rank: int
+    item: str
+    change: int
+    lower: int
+    upper: int
+    now: int
+    before: int
+
+
+class TrendAnswer(TypedDict):
+    """What rose in a list since the window before."""
+
+    window: str
+    previous: str
+    dimension: str
+    where: str | None
+    item_type: str | None
+    k: int
+    total: int
+    previous_total: int
+    distinct: int
+    complete: bool
+    previous_complete: bool
+    late: int
+    updated_at: str | None
+    error_bound: float
+    parameters: dict[str, Any]
+    source: dict[str, Any]
+    items: list[TrendLine]
 
 
 class WindowLine(TypedDict):
@@ -66,6 +101,19 @@ class WindowLine(TypedDict):
     start: str | None
     end: str | None
     complete: bool
+    kept_in: str
+    """`sketches`, where any item can be asked for, or `history`, where only listed ones are exact."""
+
+
+class WindowTotals(WindowLine):
+    """The same, with what one list amounts to in it."""
+
+    total: int
+    distinct: int
+    late: int
+    updated_at: str | None
+    error_bound: float
+    parameters: dict[str, Any]
 
 
 class Answers(Protocol):
@@ -90,8 +138,18 @@ class Answers(Protocol):
         Without a first it begins with the oldest; without a last it ends with the newest.
         """
 
+    def trend(
+        self, dimension: str, window: str = "1h", where: str | None = None, k: int | None = None
+    ) -> TrendAnswer:
+        """Return what rose in a list since the window before, what certainly rose most first."""
+
     def windows(self) -> list[WindowLine]:
         """Return every window there is, smallest size first, oldest first."""
+
+    def window_totals(
+        self, dimension: str, where: str | None = None, size: str | None = None
+    ) -> list[WindowTotals]:
+        """Return every window there is, or those of one size, with what a list amounts to in it."""
 
     def close(self) -> None:
         """Release what is open."""
