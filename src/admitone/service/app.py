@@ -1,0 +1,70 @@
+"""The HTTP service: API, synchronous door, live events, metrics and the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+
+from admitone.service import (
+    answers_api,
+    decisions_api,
+    events_api,
+    live_api,
+    probes_api,
+    runs_api,
+)
+from admitone.service.context import Context
+from admitone.service.describing import describe
+from admitone.service.metrics import Metrics
+from admitone.service.problems import tell_problems
+from admitone.service.protection import Protection
+from admitone.settings import Settings
+
+_ROUTERS: Final = (events_api, decisions_api, runs_api, answers_api, live_api, probes_api)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the service over these settings; nothing starts before the app does."""
+    context = Context(settings)
+    metrics = Metrics(context.stores, context.door)
+
+    @asynccontextmanager
+    async def living(_: FastAPI) -> AsyncIterator[None]:
+        context.start()
+        try:
+            yield
+        finally:
+            await context.pulse.stop()
+            context.close()
+
+    app = FastAPI(lifespan=living, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.context = context
+    app.state.metrics = metrics
+    tell_problems(app)
+    for module in _ROUTERS:
+        app.include_router(module.router)
+    _serve_pages(app)
+    describe(app, version("admitone"), tokens=not context.access.is_open)
+    app.add_middleware(Protection, settings=settings, metrics=metrics)
+    return app
+
+
+def _serve_pages(app: FastAPI) -> None:
+    """Serve the dashboard: plain files of this package, nothing from anywhere else."""
+    web = files("admitone.service") / "web"
+
+    def page(name: str) -> Response:
+        return Response(
+            (web / name).read_bytes(), headers={"Cache-Control": "no-cache"}, media_type="text/html"
+        )
+
+    app.add_api_route("/", lambda: page("index.html"), include_in_schema=False)
+    app.add_api_route("/docs", lambda: page("docs.html"), include_in_schema=False)
+    app.mount("/web", StaticFiles(packages=[("admitone.service", "web")]), name="web")

@@ -1,0 +1,101 @@
+"""`GET /v1/live`: server-sent events for top-K changes, decisions per second, lag and gate colours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import StreamingResponse
+
+from admitone.core.errors import AdmitoneError
+from admitone.service.answers_api import Dimension, K, Where, Window
+from admitone.service.context import Context, Reader, Service
+from admitone.service.describing import problems
+from admitone.service.problems import Refused, busy, from_error
+
+router = APIRouter(prefix="/v1")
+
+_QUIET_BEATS: Final = 10
+_EXAMPLE: Final = 'event: lag\ndata: {"undecided": 0, "uncounted": 0}\n\n'
+
+
+class LiveQuestion(BaseModel):
+    """Which list to follow besides everything else; none unless a dimension is named."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dimension: Dimension | None = None
+    window: Window = "1h"
+    where: Where | None = None
+    k: K = 20
+    beats: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="End after this many looks, a second each."
+    )
+
+
+@router.get(
+    "/live",
+    response_class=StreamingResponse,
+    responses={
+        **problems(),
+        200: {
+            "description": "Events `topk`, `rates`, `lag` and `gate`, each when it changes.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+        },
+    },
+)
+async def live(
+    _: Reader, service: Service, question: Annotated[LiveQuestion, Query()]
+) -> StreamingResponse:
+    """Follow what changes: an event for each part that did, looked at once a second."""
+    if service.pulse.watchers >= service.settings.service.max_watchers:
+        raise busy("As many are watching as may.")
+    return StreamingResponse(
+        _events(service, question),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(service: Context, question: LiveQuestion) -> AsyncIterator[bytes]:
+    yield b"retry: 2000\n\n"
+    async with service.pulse.watched():
+        number, told, top = 0, 0, None
+        beats = question.beats
+        while not service.pulse.stopping.is_set() and (beats is None or beats > 0):
+            beat = await service.pulse.after(number)
+            fresh = [(name, document) for name, (at, document) in beat.parts.items() if at > number]
+            if question.dimension is not None:
+                found = await _top(service, question)
+                if found != top:
+                    top = found
+                    fresh.append(("topk", top))
+            number = beat.number
+            for name, document in fresh:
+                yield b"event: " + name.encode() + b"\ndata: " + orjson.dumps(document) + b"\n\n"
+            if fresh:
+                told = number
+            elif number - told >= _QUIET_BEATS:
+                told = number
+                yield b": still here\n\n"
+            beats = None if beats is None else beats - 1
+
+
+async def _top(service: Context, question: LiveQuestion) -> dict[str, Any]:
+    assert question.dimension is not None
+    try:
+        return dict(
+            await service.asking.ask(
+                lambda: service.stores.answers().top(
+                    question.dimension or "", question.window, question.where, question.k
+                )
+            )
+        )
+    except AdmitoneError as error:
+        refused = from_error(error)
+    except Refused as error:
+        refused = error
+    return {"problem": refused.detail, "remedy": refused.remedy, "code": refused.code}

@@ -1,0 +1,144 @@
+"""`/metrics`: what the service did, and how far behind the pipeline is, under Prometheus names and units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from admitone.core.errors import AdmitoneError
+
+if TYPE_CHECKING:
+    from admitone.service.door import Door
+    from admitone.service.stores import Stores
+
+_LATENCIES: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_WAITING: Final = {
+    "undecided": "Deliveries that wait for their decision.",
+    "uncounted": "Admitted records that wait to be counted.",
+    "in_flight": "Deliveries in blocks that are claimed and not settled.",
+    "ambiguous": "Deliveries of unknown fate.",
+    "pending_evidence": "Blocks whose evidence is not durable yet.",
+}
+_UNITS: Final = {
+    "undecided": "deliveries",
+    "uncounted": "records",
+    "in_flight": "deliveries",
+    "ambiguous": "deliveries",
+    "pending_evidence": "blocks",
+}
+
+
+class Metrics:
+    """Counts requests, and asks the stores when somebody looks."""
+
+    def __init__(self, stores: Stores, door: Door) -> None:
+        self._registry = CollectorRegistry()
+        self.requests = Counter(
+            "admitone_http_requests",
+            "Requests by route and status.",
+            ("method", "route", "status"),
+            registry=self._registry,
+        )
+        self.latency = Histogram(
+            "admitone_http_request_duration_seconds",
+            "From the first byte of a request to the last of its answer.",
+            ("route",),
+            buckets=_LATENCIES,
+            registry=self._registry,
+        )
+        self._registry.register(_Door(door))
+        self._registry.register(_Pipeline(stores))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Return everything as Prometheus reads it."""
+        return generate_latest(self._registry)
+
+
+class _Door(Collector):
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def collect(self) -> Iterable[Metric]:
+        counts = self._door.counts
+        decided = CounterMetricFamily(
+            "admitone_door_events", "Events decided at the synchronous door.", labels=["verdict"]
+        )
+        for verdict, count in counts.verdicts.items():
+            decided.add_metric([verdict], count)
+        yield decided
+        yield CounterMetricFamily("admitone_door_blocks", "Blocks settled.", counts.blocks)
+        yield CounterMetricFamily(
+            "admitone_door_refused_requests", "Requests refused as too much.", counts.refused
+        )
+        yield CounterMetricFamily(
+            "admitone_door_failed_requests", "Requests that could not be decided.", counts.failed
+        )
+        yield GaugeMetricFamily(
+            "admitone_door_waiting_events", "Events waiting at the door.", self._door.waiting
+        )
+
+
+class _Pipeline(Collector):
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # registering must not ask the stores
+
+    def collect(self) -> Iterable[Metric]:
+        up = GaugeMetricFamily("admitone_stores_up", "Whether the ledger and the log answer.")
+        try:
+            status = self._stores.status()
+            sources = self._stores.ledger.sources()
+        except AdmitoneError:
+            up.add_metric([], 0)
+            yield up
+            return
+        up.add_metric([], 1)
+        yield up
+        yield from _waiting(status)
+        decided = CounterMetricFamily(
+            "admitone_deliveries_decided", "Deliveries decided.", labels=["topic", "partition"]
+        )
+        again = CounterMetricFamily(
+            "admitone_deliveries_re_read", "Deliveries read again below the mark.",
+            labels=["topic", "partition"],
+        )  # fmt: skip
+        totals: dict[tuple[str, str], list[int]] = {}
+        for info in sources:
+            total = totals.setdefault((info.topic, str(info.source.partition)), [0, 0])
+            total[0] += info.decided
+            total[1] += info.re_read
+        for labels, (count, re_read) in totals.items():
+            decided.add_metric(labels, count)
+            again.add_metric(labels, re_read)
+        yield decided
+        yield again
+
+
+def _waiting(status: dict[str, Any]) -> Iterable[Metric]:
+    for name, about in _WAITING.items():
+        yield GaugeMetricFamily(f"admitone_{name}_{_UNITS[name]}", about, status[name])
+    yield GaugeMetricFamily(
+        "admitone_drifted_topics", "Topics that are not as agreed.", len(status["drift"])
+    )
+    lag = GaugeMetricFamily(
+        "admitone_partition_lag_offsets",
+        "Offsets between a query and the end of its log.",
+        labels=["query", "topic", "partition"],
+    )
+    for line in status["partitions"]:
+        lag.add_metric([line["query"], line["topic"], str(line["partition"])], line["lag"])
+    yield lag
+    runs = GaugeMetricFamily("admitone_runs", "Runs by state.", labels=["state"])
+    for state in ("OPEN", "CLOSED"):
+        runs.add_metric([state], sum(line["state"] == state for line in status["runs"]))
+    yield runs

@@ -1,0 +1,164 @@
+"""Errors as RFC 9457 problem documents: what happened, under which code, and what to try."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any, Final
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from admitone.core.errors import (
+    AdmitoneError,
+    AmbiguityRemains,
+    CircuitOpen,
+    ConfigurationError,
+    ContractDrift,
+    Fenced,
+    IntegrityError,
+    MarkMoved,
+    NotFound,
+    RunIsRed,
+    ServiceUnreachable,
+)
+
+MEDIA_TYPE: Final = "application/problem+json"
+_RETRY_AFTER_S: Final = 1
+
+_STATUS: Final[dict[type[AdmitoneError], HTTPStatus]] = {
+    NotFound: HTTPStatus.NOT_FOUND,
+    RunIsRed: HTTPStatus.CONFLICT,
+    AmbiguityRemains: HTTPStatus.CONFLICT,
+    ContractDrift: HTTPStatus.CONFLICT,
+    AdmitoneError: HTTPStatus.CONFLICT,
+    ServiceUnreachable: HTTPStatus.SERVICE_UNAVAILABLE,
+    CircuitOpen: HTTPStatus.SERVICE_UNAVAILABLE,
+    Fenced: HTTPStatus.SERVICE_UNAVAILABLE,
+    MarkMoved: HTTPStatus.SERVICE_UNAVAILABLE,
+    ConfigurationError: HTTPStatus.SERVICE_UNAVAILABLE,
+    IntegrityError: HTTPStatus.INTERNAL_SERVER_ERROR,
+}
+
+
+class WrongValue(BaseModel):
+    """One thing that is wrong with a request."""
+
+    where: str = Field(examples=["query.k"])
+    problem: str = Field(examples=["Input should be less than or equal to 1000"])
+
+
+class Problem(BaseModel):
+    """What went wrong (RFC 9457); some carry more, such as the gate of a run that stays open."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(examples=["urn:admitone:problem:NOT_FOUND"])
+    title: str = Field(examples=["Not Found"])
+    status: int = Field(examples=[404])
+    detail: str = Field(examples=["There is no dimension 'urls'."])
+    code: str = Field(examples=["NOT_FOUND"])
+    remedy: str | None = Field(default=None, examples=["did you mean 'url'?"])
+    errors: list[WrongValue] | None = None
+
+
+class Refused(Exception):
+    """A request that is answered with a problem document of its own making."""
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        detail: str,
+        remedy: str | None = None,
+        headers: dict[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail, self.remedy = status, code, detail, remedy
+        self.headers, self.more = headers or {}, more
+
+
+def busy(detail: str) -> Refused:
+    """Return the refusal of what is too much right now."""
+    return Refused(
+        HTTPStatus.TOO_MANY_REQUESTS, "BUSY", detail, "send it again a little later", _retry_after()
+    )
+
+
+def unavailable(detail: str, remedy: str) -> Refused:
+    """Return the refusal of what cannot be done right now."""
+    return Refused(
+        HTTPStatus.SERVICE_UNAVAILABLE, "UNAVAILABLE", detail, remedy, _retry_after()
+    )  # fmt: skip
+
+
+def problem_response(refused: Refused) -> Response:
+    """Return the problem document of a refusal."""
+    document = {
+        "type": f"urn:admitone:problem:{refused.code}",
+        "title": refused.status.phrase,
+        "status": int(refused.status),
+        "detail": refused.detail,
+        "code": refused.code,
+        **({"remedy": refused.remedy} if refused.remedy else {}),
+        **refused.more,
+    }
+    return Response(orjson.dumps(document), refused.status, refused.headers, MEDIA_TYPE)
+
+
+def from_error(error: AdmitoneError) -> Refused:
+    """Return the refusal that an error of ours means."""
+    kind = next(kind for kind in type(error).__mro__ if kind in _STATUS)
+    status = _STATUS[kind]
+    headers = _retry_after() if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return Refused(status, error.code, error.problem, error.remedy, headers)
+
+
+def tell_problems(app: FastAPI) -> None:
+    """Let every error of an app be answered with a problem document."""
+
+    @app.exception_handler(Refused)
+    async def _refused(_: Request, refused: Refused) -> Response:
+        return problem_response(refused)
+
+    @app.exception_handler(AdmitoneError)
+    async def _known(_: Request, error: AdmitoneError) -> Response:
+        return problem_response(from_error(error))
+
+    @app.exception_handler(HTTPException)
+    async def _http(_: Request, error: HTTPException) -> Response:
+        status = HTTPStatus(error.status_code)
+        headers = dict(error.headers or {})
+        detail = error.detail if error.detail != status.phrase else status.description
+        code = status.name
+        return problem_response(Refused(status, code, detail or status.phrase, None, headers))
+
+    @app.exception_handler(RequestValidationError)
+    async def _invalid(_: Request, error: RequestValidationError) -> Response:
+        errors = [
+            {"where": ".".join(str(part) for part in each["loc"]), "problem": each["msg"]}
+            for each in error.errors()
+        ]
+        wrong = "; ".join(f"{each['where']}: {each['problem']}" for each in errors)
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        return problem_response(
+            Refused(status, "INVALID", wrong, "/docs describes the request", errors=errors)
+        )
+
+    @app.exception_handler(Exception)
+    async def _unexpected(_: Request, __: Exception) -> Response:
+        return problem_response(
+            Refused(
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "INTERNAL",
+                "The service made a mistake; its log says which.",
+            )
+        )
+
+
+def _retry_after() -> dict[str, str]:
+    return {"Retry-After": str(_RETRY_AFTER_S)}

@@ -1,0 +1,202 @@
+"""What changes from second to second, looked at once for everybody who watches, and only while somebody does.
+
+Nothing here recounts a run: colours are those of the last recount, which is repeated when the ledger moved on and its
+cost allows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from admitone.boundary.admission import wall_clock
+from admitone.core.decisions import VERDICT_CODES
+from admitone.core.errors import AdmitoneError
+from admitone.ledger.port import Filter
+from admitone.service.asking import Asking
+from admitone.service.problems import Refused, from_error
+from admitone.service.run_views import RunViews
+from admitone.service.stores import Stores
+
+log = logging.getLogger(__name__)
+
+EVERY_S: Final = 1.0
+_SHOWN_S: Final = 300
+_OVERLAP_MS: Final = 10_000
+"""A block is seen this much later than its time of decision, at most."""
+_LAG_EVERY: Final = 2
+_RECOUNT_EVERY_S: Final = 30.0
+_RUNS_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What one look found; a part that did not change keeps its number."""
+
+    number: int
+    parts: dict[str, tuple[int, Any]] = field(default_factory=dict)
+
+
+class Rates:
+    """Decisions for each second and verdict, from the blocks that were decided lately."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._seen: dict[int, int] = {}
+        self._seconds: dict[int, Counter[str]] = {}
+        self._since = 0
+
+    def look(self) -> list[dict[str, Any]]:
+        """Return what was decided in each of the last seconds in which something was."""
+        now = wall_clock()
+        since = max(self._since - _OVERLAP_MS, now - _SHOWN_S * 1_000)
+        for block, _, verdicts, _ in self._stores.ledger.decided(Filter(since=since)):
+            if block.block_id in self._seen or block.decided_at is None:
+                continue
+            self._seen[block.block_id] = block.decided_at
+            counts = self._seconds.setdefault(block.decided_at // 1_000, Counter())
+            codes, sizes = np.unique(verdicts["verdict"].to_numpy(), return_counts=True)
+            for code, size in zip(codes.tolist(), sizes.tolist(), strict=True):
+                counts[str(VERDICT_CODES[code])] += size
+        self._since = now
+        oldest = now - _SHOWN_S * 1_000
+        self._seen = {block: at for block, at in self._seen.items() if at >= oldest - _OVERLAP_MS}
+        self._seconds = {at: found for at, found in self._seconds.items() if at * 1_000 >= oldest}
+        return [{"at": at, **found} for at, found in sorted(self._seconds.items())]
+
+
+class Pulse:
+    """Looks again and again while somebody watches."""
+
+    def __init__(self, stores: Stores, asking: Asking, runs: RunViews) -> None:
+        self._stores = stores
+        self._asking = asking
+        self._runs = runs
+        self._rates = Rates(stores)
+        self._watchers = 0
+        self._task: asyncio.Task[None] | None = None
+        self._beat = Beat(0)
+        self._changed = asyncio.Condition()
+        self._woken = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._recounted: dict[str, tuple[Any, float]] = {}
+        self.stopping = asyncio.Event()
+
+    @property
+    def watchers(self) -> int:
+        """Return how many watch."""
+        return self._watchers
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Look while somebody is within."""
+        self._watchers += 1
+        if self._task is None or self._task.done():
+            self._loop = asyncio.get_running_loop()
+            self._task = asyncio.create_task(self._look_again_and_again())
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    async def after(self, number: int) -> Beat:
+        """Return the first beat after one that was seen; the same again when the service stops."""
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: self._beat.number > number or self.stopping.is_set()
+            )
+            return self._beat
+
+    def wake(self) -> None:
+        """Look now: something was done."""
+        self._recounted.clear()
+        self._woken.set()
+
+    async def stop(self) -> None:
+        """Let whoever watches go."""
+        self.stopping.set()
+        self._woken.set()
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _look_again_and_again(self) -> None:
+        while self._watchers and not self.stopping.is_set():
+            began = time.monotonic()
+            parts = await self._parts(self._beat.number + 1)
+            async with self._changed:
+                self._beat = Beat(self._beat.number + 1, parts)
+                self._changed.notify_all()
+            pause = max(0.05, EVERY_S - (time.monotonic() - began))
+            self._woken.clear()
+            try:
+                await asyncio.wait_for(self._woken.wait(), pause)
+            except TimeoutError:
+                continue
+
+    async def _parts(self, number: int) -> dict[str, tuple[int, Any]]:
+        found = dict(self._beat.parts)
+        looks: dict[str, Awaitable[Any]] = {"rates": self._asking.ask(self._rates.look)}
+        if number % _LAG_EVERY == 1 or "lag" not in found:
+            looks["lag"] = self._asking.ask(self._lag)
+        looks["gate"] = self._gates()
+        for name, look in looks.items():
+            try:
+                document = await look
+            except (AdmitoneError, Refused) as error:
+                refused = from_error(error) if isinstance(error, AdmitoneError) else error
+                document = {"problem": refused.detail, "remedy": refused.remedy}
+            if name not in found or found[name][1] != document:
+                found[name] = (number, document)
+        return found
+
+    def _lag(self) -> dict[str, Any]:
+        status = self._stores.status()
+        names = ("undecided", "uncounted", "in_flight", "ambiguous", "pending_evidence")
+        return {
+            **{name: status[name] for name in names},
+            "drift": len(status["drift"]),
+            "running": status["running"] is not None,
+        }
+
+    async def _gates(self) -> dict[str, Any]:
+        runs = await self._asking.ask(self._stores.ledger.runs)
+        stamp = await self._asking.ask(self._stamp)
+        lines = []
+        for run_id, state in list(runs.items())[-_RUNS_SHOWN:]:
+            known = self._runs.last(run_id)
+            seen, at = self._recounted.get(run_id, (None, 0.0))
+            due = time.monotonic() - at > (0 if seen != (stamp, state) else _RECOUNT_EVERY_S)
+            if known is None or (due and not known.is_fresh):
+                known = await self._runs.of(run_id)
+                self._recounted[run_id] = ((stamp, state), time.monotonic())
+            blockers = sum(len(check["blockers"]) for check in known.document["checks"])
+            lines.append(
+                {
+                    "run_id": run_id,
+                    "state": state,
+                    "gate": known.document["gate"],
+                    "blockers": blockers,
+                    "checked_at": known.document["checked_at"],
+                }
+            )
+        return {"runs": lines}
+
+    def _stamp(self) -> tuple[Any, ...]:
+        """Return numbers of which one changes whenever a run may change its colour."""
+        ledger = self._stores.ledger
+        with ledger.snapshot():
+            decided = sum(info.decided for info in ledger.sources())
+            return (
+                decided,
+                len(ledger.anomalies()),
+                len(ledger.pending_evidence()),
+                len(ledger.pending_resolutions()),
+            )

@@ -1,0 +1,59 @@
+"""Beside the door: evidence of what it decided becomes durable, and what has expired goes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from admitone.boundary.admission import wall_clock
+from admitone.core.errors import AdmitoneError
+from admitone.evidence.open import open_evidence
+from admitone.ledger.open import open_ledger
+from admitone.settings import Settings
+
+log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """A thread that writes the evidence of whatever was decided, at intervals and when it is woken."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._woken = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name="upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Do not wait for the interval to pass."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Do the work once more, then end."""
+        self._closing = True
+        self._woken.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        ledger = open_ledger(self._settings)
+        evidence = open_evidence(self._settings, ledger)
+        while True:
+            self._woken.wait(self._settings.service.evidence_interval / 1_000)
+            self._woken.clear()
+            ending = self._closing
+            try:
+                if evidence.write_pending(wall_clock()):
+                    kept = self._settings.evidence.journal_retention
+                    ledger.expire_journal(wall_clock() - kept)
+                    ledger.expire_segments(self._settings.dedup.retention)
+            except AdmitoneError as error:
+                log.warning("evidence waits", extra={"code": error.code, "problem": error.problem})
+            except OSError as error:
+                log.warning("evidence waits", extra={"problem": str(error)})
+            if ending:
+                ledger.close()
+                return
