@@ -1,13 +1,14 @@
 # Two commands for a newcomer: make demo, make test.
 PYTHON := .venv/bin/python
 
-.PHONY: help setup services demo test check format faults bench clean
+.PHONY: help setup services demo test check format faults bench longrun clean
 
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
 	@echo "make test    everything that CI runs"
 	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database and Kafka killed, paused and cut off (an hour and a half)"
-	@echo "make bench   throughput of the boundary and of the analytics; the ledger on PostgreSQL; look-ups"
+	@echo "make bench   throughput of the boundary and of the analytics, on Kafka next to Kafka Streams; the ledger on PostgreSQL; look-ups"
+	@echo "make longrun two hundred days of deduplication, compressed: 20 million keys, every decision checked (half an hour)"
 	@echo "make format  format the code and mend what can be mended"
 
 setup:
@@ -35,10 +36,15 @@ format: setup
 faults: services
 	$(PYTHON) -m tests.faults.campaign
 
-bench: services
+bench:
+	@scripts/setup.sh services compiler
 	$(PYTHON) -m benchmarks.throughput
+	$(PYTHON) -m benchmarks.kafka_boundary
 	$(PYTHON) -m benchmarks.postgres_ledger
 	$(PYTHON) -m benchmarks.lookups
+
+longrun: setup
+	$(PYTHON) -m benchmarks.longrun
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv with the pinned dependencies, and sees that Java is there; with `services`, also what the tests start.
+# Makes .venv with the pinned dependencies, and sees that Java is there; with `services`, also what the tests start;
+# with `services compiler`, also what compiles the peers of the benchmarks.
 # Does nothing when nothing changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,10 +43,26 @@ if [ "${1:-}" = services ] && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null
   debian_postgres || say "PostgreSQL is not installed: the tests of the ledger on it will fail (Debian: apt-get install postgresql)."
 fi
 
+# The package starts a server of its own where it can; the tests start theirs.
+debian_redis() {
+  debian_install redis-server && { invoke-rc.d redis-server stop >/dev/null 2>&1 || true; }
+}
+
+if [ "${1:-}" = services ] && ! command -v redis-server >/dev/null; then
+  debian_redis || say "Redis is not installed: the tests of results in it will fail (Debian: apt-get install redis-server)."
+fi
+
 if [ "${1:-}" = services ]; then
   command -v mvn >/dev/null || debian_install maven || true
+  command -v chromium >/dev/null || debian_install chromium fonts-dejavu-core ||
+    say "Chromium is not installed: the tests of the dashboard will fail (Debian: apt-get install chromium)."
   command -v openssl >/dev/null || debian_install openssl || say "openssl is not installed: the tests of TLS will fail."
   scripts/kafka.sh >/dev/null || say "There is no Kafka to start: the tests on it will fail."
+fi
+
+if [ "${2:-}" = compiler ]; then
+  command -v "${JAVA_HOME:+$JAVA_HOME/bin/}javac" >/dev/null || debian_install openjdk-17-jdk-headless ||
+    say "There is no javac: the benchmarks next to Kafka Streams will fail (Debian: apt-get install openjdk-17-jdk-headless)."
 fi
 
 python=""

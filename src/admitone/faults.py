@@ -51,6 +51,19 @@ LEDGER_POINTS: Final = (
 )
 RESOLUTION_POINTS: Final = ("ledger.resolution_written",)
 STORE_POINTS: Final = ("analytics.written",)
+# Where answers go out to Redis and to the history.
+OUTLET_POINTS: Final = (
+    "results.writing",
+    "results.written",
+    "history.writing",
+    "history.written",
+)
+RECOMPUTE_POINTS: Final = (
+    "recompute.counted",
+    "recompute.compared",
+    "recompute.switching",
+    "recompute.switched",
+)
 
 VARIABLE: Final = "ADMITONE_FAULT"
 

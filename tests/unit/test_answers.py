@@ -17,6 +17,7 @@ from admitone.core.errors import NotFound
 from admitone.core.sketches import WindowSketch
 from admitone.core.windows import MINUTE_MS, parse_window
 from admitone.settings import Settings, load_settings
+from tests.counted import Counts
 
 T0 = parse_window("minute_202611151000").start_ms
 
@@ -71,7 +72,11 @@ def test_an_answer_states_bounds_totals_freshness_and_completeness(answers):
     assert answer["error_bound"] == 0.0
     assert answer["updated_at"] == "2025-11-15T09:46:40.123Z"
     assert answer["parameters"]["width"] == 1024
-    assert answer["source"] == {"revision": 1, "counted_up_to": {"admitted.traffic": {"0": 99}}}
+    assert answer["source"] == {
+        "kept_in": "sketches",
+        "revision": 1,
+        "counted_up_to": {"admitted.traffic": {"0": 99}},
+    }
 
 
 def test_a_window_is_complete_when_the_slowest_partition_has_passed_it(answers):
@@ -150,6 +155,74 @@ def test_a_history_has_one_answer_for_each_window_there_is(answers):
         answers.history("url", "/hats", "hour_2026111510", "day_20261115")
 
 
+def test_a_trend_says_what_rose_since_the_window_before_and_by_how_much_for_certain(answers):
+    answer = answers.trend("url", "hour_2026111511")
+
+    assert (answer["window"], answer["previous"]) == ("hour_2026111511", "hour_2026111510")
+    assert (answer["previous_total"], answer["total"]) == (100, 5)
+    assert (answer["previous_complete"], answer["complete"]) == (True, False)
+    assert answer["items"] == []
+    risen = answers.trend("url", "minute_202611151000")
+    assert risen["items"][0] == {
+        "rank": 1,
+        "item": "/shoes",
+        "change": 60,
+        "lower": 60,
+        "upper": 60,
+        "now": 60,
+        "before": 0,
+    }
+    assert [line["item"] for line in risen["items"]] == ["/shoes", "/hats", "7"]
+    assert [line["item"] for line in answers.trend("url", "minute_202611151000", k=1)["items"]] == [
+        "/shoes"
+    ]
+
+
+def test_a_trend_needs_a_window_before(answers):
+    with pytest.raises(NotFound, match="Nothing comes before global"):
+        answers.trend("url", "all")
+
+
+def test_a_trend_does_not_take_what_is_no_longer_kept_for_nothing(tmp_path):
+    counts = Counts(tmp_path, {"topk": {"keep_minutes": 60_000 * 30}})
+    counts.add(0, {"url": {"/a": 5}})
+    counts.add(1, {"url": {"/a": 9}})
+    counts.add(31, {"url": {"/a": 1}})
+    answers = SketchAnswers(counts.store, item_rules(counts.settings))
+
+    with pytest.raises(NotFound, match="minute_202611151000 is no longer kept"):
+        answers.trend("url", "minute_202611151001")
+
+
+def test_windows_can_be_listed_with_what_a_list_amounts_to_in_them(answers):
+    found = answers.window_totals("url", size="1h")
+
+    assert [(line["window"], line["total"], line["late"], line["distinct"]) for line in found] == [
+        ("hour_2026111510", 100, 4, 3),
+        ("hour_2026111511", 5, 0, 1),
+    ]
+    assert found[0]["kept_in"] == "sketches"
+    assert found[0]["updated_at"] == "2025-11-15T09:46:40.123Z"
+    assert answers.window_totals("url", "deviceType=mobile", "all")[0]["total"] == 20
+    with pytest.raises(NotFound, match="is no size"):
+        answers.window_totals("url", size="2h")
+
+
+def test_a_stopped_counter_makes_the_upper_bound_the_total_and_the_answer_says_so(tmp_path):
+    counts = Counts(tmp_path, {"topk": {"k": 1, "width": 16, "depth": 1}})
+    many = {f"light {number}": 1 for number in range(200)}
+    for _ in range(3):
+        counts.add(0, {"url": {"heavy": (1 << 31) - 1, **many}})
+    answers = SketchAnswers(counts.store, item_rules(counts.settings))
+    hour, day = (answers.item("url", "light 7", window) for window in ("1h", "1d"))
+    heavy = answers.item("url", "heavy", "1h")
+
+    assert hour["parameters"]["saturated"]
+    assert heavy["upper"] == heavy["total"] == 3 * ((1 << 31) - 1) + 600
+    assert heavy["lower"] <= 3 * ((1 << 31) - 1) <= heavy["upper"]
+    assert day["parameters"]["counter_bits"] == 64
+
+
 def test_before_the_first_count_there_is_no_answer_and_no_file(tmp_path):
     with pytest.raises(NotFound, match="Nothing has been counted yet"):
         open_answers(load_settings(tmp_path))
@@ -167,7 +240,7 @@ def test_an_empty_store_says_so(tmp_path):
 @pytest.fixture
 def app() -> typer.Typer:
     application = typer.Typer()
-    for command in (commands.top, commands.item, commands.windows):
+    for command in (commands.top, commands.item, commands.trend, commands.windows):
         application.command()(command)
     return application
 
@@ -187,3 +260,12 @@ def test_the_command_line_prints_one_document_or_a_table(app, home):
     assert "hour_2026111510" in run("item", "url", "/hats", "--from", "hour_2026111510")
     assert orjson.loads(run("windows", "--json"))["windows"][-1]["window"] == "global"
     assert "minute_202611151110" in run("windows")
+    risen = orjson.loads(
+        run("trend", "--dimension", "url", "--window", "minute_202611151000", "--json")
+    )
+    assert risen["items"][0]["change"] == 60
+    assert "/hats" in run("trend", "--dimension", "url", "--window", "minute_202611151000")
+    assert (
+        orjson.loads(run("windows", "--dimension", "url", "--json"))["windows"][0]["total"] == 100
+    )
+    assert "100" in run("windows", "--dimension", "url", "--size", "1m")

@@ -8,7 +8,8 @@ import pytest
 
 from admitone.analytics import counting
 from admitone.analytics.batches import gather_batch
-from admitone.analytics.counting import CountingPlan, build_deltas, count_batches
+from admitone.analytics.counting import CountingPlan, count_batches
+from admitone.analytics.deltas import build_deltas
 from admitone.analytics.port import CountedBatch, KeptValues, PartitionRead, SourceProgress
 from admitone.core.items import ItemRule
 from admitone.core.replay import StreamMetadata

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from collections import Counter
 
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admitone.analytics.items_in import ItemReader
 from admitone.core.items import (
     MAX_CHARACTERS,
     MAX_WEIGHT,
@@ -86,3 +93,61 @@ def test_a_long_item_is_shortened_and_stays_itself():
 def test_a_list_name_is_read_back_whatever_the_value_contains():
     assert split_list("url|pageCategory=a|b=c:d") == ("url", "pageCategory", "a|b=c:d")
     assert split_list("url") == ("url", None, None)
+
+
+fields = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 10**20), st.floats(allow_nan=False),
+    st.text(max_size=3), st.just("x" * 600), st.just([1]), st.just({"productId": "p"}),
+)  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["page_view", "api_request", "purchase", "heartbeat"]),
+            st.dictionaries(
+                st.sampled_from(
+                    [
+                        "url",
+                        "deviceType",
+                        "pageCategory",
+                        "endpoint",
+                        "statusCode",
+                        "basket",
+                        "quantity",
+                    ]
+                ),
+                fields,
+            ),
+        ),
+        max_size=12,
+    )
+)
+@settings(max_examples=200, deadline=None)
+def test_by_the_column_the_same_is_found_as_event_by_event(events):
+    rules = [PAGES, CALLS, BASKET]
+    mapping, reader = ItemMapping(rules), ItemReader(rules)
+    lines = [
+        orjson.dumps({"metadata": {"eventType": kind}, "payload": payload}, default=str)
+        if all(not isinstance(v, int) or abs(v) < 2**63 for v in payload.values())
+        else json.dumps({"metadata": {"eventType": kind}, "payload": payload}).encode()
+        for kind, payload in events
+    ]
+    parsed = [orjson.loads(line)["payload"] for line in lines]
+    expected = Counter(
+        (row, item)
+        for row, ((kind, _), payload) in enumerate(zip(events, parsed, strict=True))
+        for item in mapping.items(kind, payload)
+    )
+    understood, found = reader.read(lines)
+
+    assert understood.all()
+    assert expected == Counter(
+        (row, Item(name, key, weight))
+        for items in found
+        for row, key, weight, *values in zip(
+            items.rows.tolist(), items.keys.to_pylist(), items.weights.tolist(),
+            *(column.to_pylist() for column in items.values), strict=True,
+        )
+        for name in rules[items.rule].lists(values)
+    )  # fmt: skip

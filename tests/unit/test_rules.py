@@ -30,7 +30,7 @@ from admitone.core.errors import ConfigurationError
 from admitone.core.segments import interval_of, is_droppable, oldest_live, segment_name, segment_of
 from admitone.ops.reference import decisions_page
 from admitone.ops.template import PRODUCTION, TEMPLATE
-from admitone.settings import load_settings
+from admitone.settings import FILE_NAME, load_settings
 
 DAY = 86_400_000
 
@@ -194,3 +194,16 @@ def test_the_environment_wins_over_the_file(
 def test_the_reference_page_is_made_from_the_tables() -> None:
     page = Path(__file__).parents[2] / "docs" / "reference" / "decisions.md"
     assert page.read_text() == decisions_page()
+
+
+@pytest.mark.parametrize("section", ["ledger", "results", "history"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:opensesame@db/x", "postgresql://me@db/x?password=opensesame"]
+)
+def test_a_password_in_a_url_of_the_file_is_refused_without_being_shown(
+    section: str, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / FILE_NAME).write_text(f'[{section}]\nurl = "{url}"\n')
+    with pytest.raises(ConfigurationError, match=f"ADMITONE_{section.upper()}__URL") as refusal:
+        load_settings(tmp_path)
+    assert "opensesame" not in str(refusal.value)

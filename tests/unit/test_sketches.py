@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -157,12 +158,75 @@ def test_every_stored_form_is_read_back(items, bits):
     assert again.top(50) == sketch.top(50)
 
 
-def test_bytes_of_version_1_are_still_read():
-    countmin = bytes.fromhex("41434d53012001000400000001000000030005")
-    sketch = CountMin.from_bytes(countmin)
+VERSION_1 = SketchBytes(
+    bytes.fromhex("41434d5301200200100000000100000003000a000e00120016001f00010502050201"),
+    bytes.fromhex(
+        "4153554d010100005100000014000000000000000000000004010a0503000000030000000000000008000000000000000000000000000000"
+        "050000000000000001000000000000000200000000000000060000002f73686f657302000000c3a9050000002f686174730201070c030803"
+        "001c0eb30b3e599504cf5b2c06"
+    ),
+    b'{"version":1,"total":8,"late":3,"distinct":3,"updated_at":1763200000123,"saturated":false,'
+    b'"parameters":{"width":16,"depth":2,"counter_bits":32,"k":2}}',
+)
+"""Written by the first release: /shoes 5, /hats 2, é 1, and 3 late."""
 
-    assert sketch.cells.tolist() == [0, 0, 0, 5]
-    assert sketch.to_bytes() == countmin
+
+def test_bytes_of_version_1_are_still_read_and_written():
+    sketch = WindowSketch.from_bytes(VERSION_1)
+
+    assert [(entry.item, entry.lower, entry.upper) for entry in sketch.top(5)] == [
+        ("/shoes", 5, 5),
+        ("/hats", 2, 2),
+        ("é", 1, 1),
+    ]
+    assert (sketch.total, sketch.late, sketch.summary.distinct()) == (8, 3, 3)
+    assert sketch.to_bytes() == VERSION_1
+
+
+def test_what_an_older_release_stored_merges_with_what_this_one_counts():
+    sketch = WindowSketch.from_bytes(VERSION_1)
+    fresh = WindowSketch(sketch.parameters)
+    fresh.update({"/shoes": 10, "new": 1})
+    fresh.merge(sketch)
+
+    assert fresh.bounds("/shoes") == (15, 15)
+    assert fresh.bounds("new") == (1, 1)
+    assert (fresh.total, fresh.late) == (19, 3)
+
+
+def test_the_full_form_of_version_1_is_still_read():
+    parameters = SketchParameters(width=64, depth=4, counter_bits=64, k=1)
+    written = sketch_of({f"item {number}": number + 1 for number in range(200)}, parameters)
+    header = written.to_bytes().sketch[:16]
+
+    assert header == bytes.fromhex("41434d53014004004000000000000000")
+    assert (CountMin.from_bytes(written.to_bytes().sketch).cells == written.countmin.cells).all()
+
+
+def test_an_unlisted_item_was_never_counted_more_often_than_said():
+    counts = {f"item {number}": 1 + (number * 7919) % 400 for number in range(3_000)}
+    for k in (1, 5, 100):
+        sketch = sketch_of(counts, SketchParameters(k=k))
+        listed, unlisted = sketch.ranking(k)
+        named = {entry.item for entry in listed}
+        assert max(count for item, count in counts.items() if item not in named) <= unlisted
+        assert listed == sketch.ranking(2 * k).items[:k]
+
+
+@pytest.mark.parametrize("minutes", [1_440])
+def test_many_small_merges_stay_within_their_stated_bound(minutes):
+    chances = random.Random(5)
+    truth: Counter[str] = Counter()
+    day = WindowSketch(SMALL.widened()._replace(width=256, depth=4, k=10))
+    for _ in range(minutes):
+        counts = Counter(f"item {int(chances.paretovariate(0.6)) % 500}" for _ in range(30))
+        minute = sketch_of(counts, day.parameters._replace(counter_bits=32))
+        day.merge(WindowSketch.from_bytes(minute.to_bytes()))
+        truth.update(counts)
+
+    assert day.summary.offset > 0
+    assert_bounds_hold(day, truth)
+    assert max(entry.upper - entry.lower for entry in day.top(10)) <= 3.5 / 128 * day.total
 
 
 def test_bytes_of_a_newer_version_are_refused():

@@ -14,7 +14,9 @@ from admitone.cli import (
     ledger,
     pipeline,
     quarantine,
+    recompute,
     reconcile,
+    serve,
     size,
     topics,
 )
@@ -54,6 +56,8 @@ app.command("demo")(demo.demo)
 app.command("generate")(generate.generate)
 app.command("ingest")(pipeline.ingest)
 app.command("run")(pipeline.run)
+app.command("serve")(serve.serve)
+app.command("token")(serve.token)
 app.command("status")(pipeline.status)
 app.command("books")(ledger.books)
 app.command("decisions")(ledger.decisions)
@@ -65,5 +69,7 @@ app.command("verify")(closure.verify)
 app.add_typer(topics.app, name="topics")
 app.command("top")(answers.top)
 app.command("item")(answers.item)
+app.command("trend")(answers.trend)
 app.command("windows")(answers.windows)
+app.command("recompute")(recompute.recompute)
 app.command("size")(size.size)

@@ -47,9 +47,7 @@ def close(
             closing = try_to_close(run_id, ledger, transport, settings, waived)
     gate, artifact = closing.gate, closing.artifact
     if as_json:
-        print_json(
-            {**gate.document(), "closed": already or artifact is not None, "artifact": artifact}
-        )
+        print_json(closing.document(already=already))
     else:
         print_gate(gate)
         if already:

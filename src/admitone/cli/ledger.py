@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -23,10 +23,12 @@ from admitone.cli.output import (
 from admitone.core.decisions import Reason, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from admitone.ledger.port import Filter
     from admitone.settings import Settings
+
+T = TypeVar("T")
 
 _COUNTERS = (
     "deliveries", "admitted", "duplicates", "replayed", "quarantined", "ambiguous", "in_flight", "re_read",
@@ -54,9 +56,12 @@ def print_books(document: dict[str, Any]) -> None:
     if not document["runs"]:
         err().print("nothing is decided yet; next: admitone run --until-idle")
         return
-    counters: tuple[str, ...] = _COUNTERS
-    if any(entry["order_violations"] for entry in document["runs"]):
-        counters = (*_COUNTERS, "order_violations")
+    rare = [
+        name
+        for name in ("cached", "order_violations")
+        if any(entry[name] for entry in document["runs"])
+    ]
+    counters = (*_COUNTERS, *rare)
     shown = table("run", "source", *(f"#{name}" for name in counters), "balanced")
     for entry in document["runs"]:
         for partition in entry["partitions"]:
@@ -112,6 +117,7 @@ def decisions(
 ) -> None:
     """Show what was decided and why."""
     from admitone.ledger.port import Filter
+    from admitone.ledger.questions import bus_from, identity_from, moment_from, source_from
 
     settings = settings_at(home)
     wanted = Filter(
@@ -119,11 +125,11 @@ def decisions(
         verdict=verdict,
         reason=reason,
         event_id=event,
-        identity=_identity(identity),
-        source=_source(source),
-        bus=_bus(bus),
-        since=_moment("--since", since),
-        until=_moment("--until", until),
+        identity=_asked("--identity", identity, identity_from),
+        source=_asked("--source", source, source_from),
+        bus=_asked("--bus", bus, bus_from),
+        since=_asked("--since", since, moment_from),
+        until=_asked("--until", until, moment_from),
     )
     rows = islice(decided(settings, wanted), limit)
     if as_lines:
@@ -180,34 +186,18 @@ def receipt(
     as_json: Json = False,
 ) -> None:
     """Show one event's ticket and every delivery that claimed it."""
-    from admitone.core.errors import NotFound
-    from admitone.ledger.port import Filter
+    from admitone.ledger.open import open_ledger
+    from admitone.ledger.questions import receipt_of
 
-    settings = settings_at(home)
-    rows = list(decided(settings, Filter(run_id=run, event_id=event_id, event_class=event_class)))
-    if not rows:
-        raise NotFound(
-            f"No delivery of event {event_id!r} was decided.",
-            "admitone status shows what is waiting; admitone decisions lists what is not",
-        )
-    identities = sorted({row["identity"] for row in rows if row["identity"]})
-    if len(identities) > 1:
-        owners = ", ".join(
-            sorted({f"--run {row['run_id']} --class {row['event_class']}" for row in rows})
-        )
-        raise NotFound(
-            f"{len(identities)} events have the id {event_id!r}.", f"choose one: {owners}"
-        )
-    tickets = [row for row in rows if row["verdict"] in (Verdict.ADMITTED, Verdict.AMBIGUOUS)]
-    document = {"receipt": tickets[0] if tickets else None, "deliveries": rows}
+    document = receipt_of(open_ledger(settings_at(home)), event_id, run, event_class)
     if as_json:
         print_json(document)
         return
-    if tickets:
-        _print_ticket(tickets[0])
+    if document["receipt"] is not None:
+        _print_ticket(document["receipt"])
     else:
         err().print("this event was not admitted")
-    print_decisions(rows)
+    print_decisions(document["deliveries"])
 
 
 def _print_ticket(row: dict[str, Any]) -> None:
@@ -232,62 +222,9 @@ def _position(source: dict[str, int]) -> str:
     return f"{source['partition']}:{source['offset']}"
 
 
-def _position_number(text: str) -> int:
-    found = int(text)
-    if not -(2**63) <= found < 2**63:
-        raise ValueError
-    return found
-
-
-def _identity(text: str | None) -> bytes | None:
-    if text is None:
-        return None
+def _asked(option: str, text: str | None, read: Callable[[str], T]) -> T | None:
+    """Return what an option says, or say what is wrong with it."""
     try:
-        found = bytes.fromhex(text)
-    except ValueError:
-        found = b""
-    if len(found) != 32:
-        raise typer.BadParameter(
-            f"expected 64 hexadecimal digits, got {text!r}", param_hint="--identity"
-        )
-    return found
-
-
-def _source(text: str | None) -> tuple[int | None, int, int] | None:
-    if text is None:
-        return None
-    try:
-        *producer, partition, offset = (_position_number(part) for part in text.split(":"))
-        if len(producer) > 1:
-            raise ValueError
-    except ValueError:
-        raise typer.BadParameter(
-            f"expected PARTITION:OFFSET or PRODUCER:PARTITION:OFFSET, got {text!r}",
-            param_hint="--source",
-        ) from None
-    return (producer[0] if producer else None), partition, offset
-
-
-def _bus(text: str | None) -> tuple[str, int, int] | None:
-    if text is None:
-        return None
-    try:
-        topic, partition, offset = text.rsplit(":", 2)
-        return topic, _position_number(partition), _position_number(offset)
-    except ValueError:
-        raise typer.BadParameter(
-            f"expected TOPIC:PARTITION:OFFSET, got {text!r}", param_hint="--bus"
-        ) from None
-
-
-def _moment(option: str, text: str | None) -> int | None:
-    from admitone.core.envelope import timestamp_ms
-
-    if text is None:
-        return None
-    found = timestamp_ms(text)
-    if found is None:
-        raise typer.BadParameter(
-            f"expected a moment such as 2026-11-15T10:00:00Z, got {text!r}", param_hint=option
-        )
-    return found
+        return None if text is None else read(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None

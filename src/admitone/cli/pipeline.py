@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,10 @@ from admitone.cli.output import (
     table,
 )
 
+if TYPE_CHECKING:
+    from admitone.ops.lag import Lag
+    from admitone.ops.runner import Plan
+
 
 class Profile(StrEnum):
     """A set of stores to begin with."""
@@ -35,7 +39,15 @@ class Queries(StrEnum):
 
     BOUNDARY = "boundary"
     ANALYTICS = "analytics"
+    DEDUP = "dedup"
     ALL = "all"
+
+
+class Engine(StrEnum):
+    """What a dedup pipeline remembers keys with."""
+
+    LEDGER = "ledger"
+    STATE = "state"
 
 
 def init(
@@ -118,7 +130,18 @@ def _lines(files: list[str]) -> Iterator[bytes]:
 
 
 def run(
-    what: Annotated[Queries, typer.Argument(help="Which queries.")] = Queries.ALL,
+    what: Annotated[
+        list[Queries] | None,
+        typer.Argument(help="Which queries; all: boundary and analytics.", show_default="all"),
+    ] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="Of dedup: the ledger decides exactly once, whatever crashes or is lost. State is Spark's own and"
+            " weaker: without its checkpoint all keys are forgotten and come out again, after a crash the last batch"
+            " may be written twice, and order is not kept; for windows of minutes to hours."
+        ),
+    ] = Engine.LEDGER,
     until_idle: Annotated[
         bool, typer.Option("--until-idle", help="Stop when everything read is decided and counted.")
     ] = False,
@@ -126,7 +149,7 @@ def run(
     home: Home = None,
     as_json: Json = False,
 ) -> None:
-    """Run the pipeline."""
+    """Run the pipeline; `dedup` keeps the first record of each key of one topic and writes it to another."""
     from admitone.core.durations import parse_duration_ms
     from admitone.core.errors import ConfigurationError
     from admitone.ops.java import require_java
@@ -139,12 +162,19 @@ def run(
     except ValueError as error:
         raise ConfigurationError(f"--trigger: {error}.", "--trigger 500ms") from error
     require_java()
+    chosen = {*(what or [Queries.ALL])}
     plan = Plan(
-        boundary=what in (Queries.BOUNDARY, Queries.ALL),
-        analytics=what in (Queries.ANALYTICS, Queries.ALL),
+        boundary=bool(chosen & {Queries.BOUNDARY, Queries.ALL}),
+        analytics=bool(chosen & {Queries.ANALYTICS, Queries.ALL}),
+        dedup=Queries.DEDUP in chosen and engine is Engine.LEDGER,
+        state=Queries.DEDUP in chosen and engine is Engine.STATE,
         until_idle=until_idle,
         trigger=every,
     )
+    if plan.state:
+        from admitone.spark.dedup_state import GUARANTEE
+
+        err().print(f"note: {GUARANTEE}", soft_wrap=True)
     from admitone.cli.progress import pipeline_progress
 
     with pipeline_progress(plan) as report:
@@ -153,60 +183,48 @@ def run(
         except KeyboardInterrupt:
             err().print("stopped; everything decided so far is kept, run again to go on")
             return
-    document = {
-        "decided": lag.decided,
-        "undecided": lag.undecided,
-        "uncounted": lag.uncounted,
-        "ambiguous": lag.ambiguous,
-        "re_read": lag.re_read,
-    }
-    if as_json:
-        print_json(document)
-    else:
-        typer.echo(", ".join(f"{number(count)} {name}" for name, count in document.items()))
+    for document in outcomes(lag, plan):
+        if as_json:
+            print_json(document)
+        else:
+            typer.echo(", ".join(f"{number(count)} {name}" for name, count in document.items()))
+
+
+def outcomes(lag: Lag, plan: Plan) -> Iterator[dict[str, int]]:
+    """Yield how far the pipelines that ran have come."""
+    if plan.boundary or plan.analytics:
+        yield {
+            "decided": lag.decided,
+            "undecided": lag.undecided,
+            "uncounted": lag.uncounted,
+            "ambiguous": lag.ambiguous,
+            "re_read": lag.re_read,
+        }
+    if plan.dedup and lag.dedup is not None:
+        yield {
+            "deduplicated": lag.dedup.done,
+            "waiting": lag.dedup.waiting,
+            "ambiguous": lag.dedup.ambiguous,
+            "re_read": lag.dedup.re_read,
+        }
+    if plan.state and lag.state is not None:
+        yield {"waiting": lag.state.waiting, **lag.state.figures}
 
 
 def status(home: Home = None, as_json: Json = False) -> None:
     """Show what is running, how far behind it is, and which topics are not as agreed."""
-    from admitone.cli.topics import checked_document
     from admitone.ledger.open import open_ledger
     from admitone.ops.lag import LagMeter
     from admitone.ops.runner import running
+    from admitone.ops.status import status_document
 
     settings = settings_at(home)
     lag = LagMeter(settings).measure()
     process = running(settings)
+    dedup_process = running(settings, "running-dedup")
     runs = open_ledger(settings).runs()
     if as_json:
-        print_json(
-            {
-                "running": process,
-                "undecided": lag.undecided,
-                "uncounted": lag.uncounted,
-                "in_flight": lag.in_flight,
-                "ambiguous": lag.ambiguous,
-                "pending_evidence": lag.pending_evidence,
-                "re_read": lag.re_read,
-                "replays": {
-                    "boundary": lag.raw_replays._asdict(),
-                    "analytics": lag.admitted_replays._asdict(),
-                },
-                "drift": [checked_document(checked) for checked in lag.drift],
-                "runs": [{"run_id": run_id, "state": state} for run_id, state in runs.items()],
-                "partitions": [
-                    {
-                        "query": query,
-                        "topic": partition.topic,
-                        "partition": partition.partition,
-                        "done": partition.done,
-                        "end": partition.end,
-                        "lag": partition.behind,
-                    }
-                    for query, partitions in (("boundary", lag.raw), ("analytics", lag.admitted))
-                    for partition in partitions
-                ],
-            }
-        )
+        print_json(status_document(process, lag, runs, dedup_process))
         return
     console = out()
     console.print(f"running: process {process['pid']}" if process else "running: nothing")
@@ -215,6 +233,18 @@ def status(home: Home = None, as_json: Json = False) -> None:
         f" {number(lag.in_flight)} in flight, {number(lag.ambiguous)} ambiguous,"
         f" {number(lag.pending_evidence)} blocks without evidence"
     )
+    if lag.dedup is not None or lag.state is not None:
+        console.print(
+            f"dedup:   process {dedup_process['pid']}" if dedup_process else "dedup:   nothing runs"
+        )
+    for what, dedup in (("dedup on the ledger", lag.dedup), ("dedup on state", lag.state)):
+        if dedup is not None:
+            figures = {
+                "waiting": dedup.waiting, "in flight": dedup.in_flight, "ambiguous": dedup.ambiguous,
+                **dedup.figures,
+            }  # fmt: skip
+            said = ", ".join(f"{number(n)} {name.replace('_', ' ')}" for name, n in figures.items())
+            console.print(f"         {what}: {said}", soft_wrap=True)
     if any((*lag.raw_replays, *lag.admitted_replays)):
         console.print(
             f"replays: {number(lag.raw_replays.replayed)} among deliveries,"
@@ -234,7 +264,7 @@ def status(home: Home = None, as_json: Json = False) -> None:
             markup=False,
         )
     shown = table("query", "topic", "#partition", "#done", "#end", "#lag")
-    for query, partitions in (("boundary", lag.raw), ("analytics", lag.admitted)):
+    for query, partitions in lag.queries:
         for partition in partitions:
             shown.add_row(
                 query,

@@ -24,7 +24,7 @@ def pipeline_progress(plan: Plan) -> Iterator[Callable[[Lag], None]]:
     console = err()
     announce = _drift_announced(console)
     if not console.is_terminal:
-        yield _log_lines(announce)
+        yield _log_lines(announce, plan)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -39,12 +39,14 @@ def pipeline_progress(plan: Plan) -> Iterator[Callable[[Lag], None]]:
     ) as progress:
         boundary = progress.add_task("decided", total=None, rate="", visible=plan.boundary)
         analytics = progress.add_task("counted", total=None, rate="", visible=plan.analytics)
+        dedup = progress.add_task("dedup", total=None, rate="", visible=plan.dedup or plan.state)
 
         def report(lag: Lag) -> None:
             announce(lag)
             for task, done, waiting in (
                 (boundary, lag.decided, lag.undecided),
                 (analytics, lag.counted, lag.uncounted),
+                (dedup, *_dedup(lag, plan)),
             ):
                 speed = progress.tasks[task].speed
                 progress.update(
@@ -73,7 +75,13 @@ def _drift_announced(console: Console) -> Callable[[Lag], None]:
     return announce
 
 
-def _log_lines(announce: Callable[[Lag], None]) -> Callable[[Lag], None]:
+def _dedup(lag: Lag, plan: Plan) -> tuple[int, int]:
+    """Return how many records the dedup pipeline judged, and how many wait for it."""
+    found = lag.state if plan.state else lag.dedup
+    return (found.done, found.waiting) if found else (0, 0)
+
+
+def _log_lines(announce: Callable[[Lag], None], plan: Plan) -> Callable[[Lag], None]:
     last = time.monotonic()
 
     def report(lag: Lag) -> None:
@@ -81,9 +89,13 @@ def _log_lines(announce: Callable[[Lag], None]) -> Callable[[Lag], None]:
         announce(lag)
         if time.monotonic() - last >= _LOG_EVERY_S:
             last = time.monotonic()
-            err().print(
-                f"{number(lag.decided)} decided, {number(lag.undecided)} waiting,"
-                f" {number(lag.uncounted)} to be counted"
-            )
+            if plan.boundary or plan.analytics:
+                err().print(
+                    f"{number(lag.decided)} decided, {number(lag.undecided)} waiting,"
+                    f" {number(lag.uncounted)} to be counted"
+                )
+            if plan.dedup or plan.state:
+                done, waiting = _dedup(lag, plan)
+                err().print(f"{number(done)} deduplicated, {number(waiting)} waiting")
 
     return report

@@ -52,11 +52,12 @@ def list_quarantined(
     """List quarantined deliveries that nothing was done about yet."""
     from rich.markup import escape
 
+    from admitone.evidence.quarantine import is_done
     from admitone.ledger.port import Filter
 
     wanted = Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)
     rows = islice(
-        (row for row in decided(settings_at(home), wanted) if everything or not _done(row)), limit
+        (row for row in decided(settings_at(home), wanted) if everything or not is_done(row)), limit
     )
     if as_lines:
         print_lines(rows)
@@ -80,7 +81,7 @@ def list_quarantined(
             f"{row['source']['partition']}:{row['source']['offset']}",
             f"{first['partition']}:{first['offset']}" if first else "-",
             row["decided_at"],
-            row["resolution"]["action"] if _done(row) else "-",
+            row["resolution"]["action"] if is_done(row) else "-",
         )
     out().print(shown)
     if len(listed) > 50:
@@ -94,25 +95,23 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show one quarantined delivery with its original bytes and the first admission it contradicts."""
+    from admitone.evidence.open import open_store
+    from admitone.evidence.quarantine import quarantined
+    from admitone.ledger.open import open_ledger
+
     settings = settings_at(home)
-    row, value, first_row, first_value = _load(settings, record)
+    document = quarantined(open_ledger(settings), open_store(settings), record)
     if as_json:
-        print_json(
-            {
-                **row,
-                "envelope": _text(value),
-                "first_decision": first_row,
-                "first_envelope": _text(first_value),
-            }
-        )
+        print_json(document)
         return
-    print_decisions([row])
+    print_decisions([document])
     console = out()
     console.print("[bold]delivered[/]")
-    console.print(_text(value) or "(no longer kept)", markup=False, soft_wrap=True)
-    if first_row is not None:
+    console.print(document["envelope"] or "(no longer kept)", markup=False, soft_wrap=True)
+    if document["first_decision"] is not None:
         console.print("\n[bold]admitted first[/]")
-        console.print(_text(first_value) or "(no longer kept)", markup=False, soft_wrap=True)
+        kept = document["first_envelope"] or "(no longer kept)"
+        console.print(kept, markup=False, soft_wrap=True)
 
 
 Ids = Annotated[
@@ -147,27 +146,21 @@ def release(
     as_json: Json = False,
 ) -> None:
     """Deliver quarantined deliveries again, by the rules in force now; by id or by filter."""
-    from admitone.boundary.open import open_boundary
-    from admitone.boundary.release import Choice, Signature
-    from admitone.boundary.release import release as release_them
+    from admitone.boundary.open import open_all
+    from admitone.boundary.release import Choice, Signature, release_all
     from admitone.evidence.deliveries import open_deliveries
 
     if keep_first and as_new:
         raise typer.BadParameter("choose --keep-first or --as-new, not both")
     choice = Choice.KEEP_FIRST if keep_first else Choice.AS_NEW if as_new else None
     settings = settings_at(home)
-    boundary = open_boundary(settings)
+    boundaries = open_all(settings)
     chosen = _chosen(settings, ids, run, code, event)
-    fetch = open_deliveries(settings, boundary.ledger)
+    fetch = open_deliveries(settings, boundaries[0].ledger)
     with err().status("releasing"):
-        report = release_them(boundary, fetch, chosen, Signature(author_of(author), why), choice)
-    document = {
-        "released": {str(verdict): count for verdict, count in sorted(report.released.items())},
-        "kept_first": report.kept_first,
-        "still_refused": {str(reason): count for reason, count in sorted(report.refused.items())},
-    }
+        report = release_all(boundaries, fetch, chosen, Signature(author_of(author), why), choice)
     if as_json:
-        print_json(document)
+        print_json(report.document())
         return
     for verdict, count in sorted(report.released.items()):
         typer.echo(f"{number(count)} delivered again: {verdict}")
@@ -230,6 +223,7 @@ def _chosen(
     event: str | None,
 ) -> dict[int, list[int]]:
     """Return the deliveries that ids or a filter name, by block."""
+    from admitone.evidence.quarantine import open_ones
     from admitone.ledger.decisions import in_quarantine
     from admitone.ledger.open import open_ledger
     from admitone.ledger.port import Filter
@@ -240,61 +234,4 @@ def _chosen(
     ledger = open_ledger(settings)
     if not ids:
         return in_quarantine(ledger, Filter(run_id=run, reason=code, event_id=event))
-    chosen: dict[int, list[int]] = {}
-    for text in ids:
-        block_id, ordinal = _record(text)
-        if not in_quarantine(ledger, Filter(record=(block_id, ordinal))):
-            raise _unknown(text)
-        chosen.setdefault(block_id, []).append(ordinal)
-    return chosen
-
-
-def _done(row: dict[str, Any]) -> bool:
-    from admitone.core.decisions import DISPOSING_ACTIONS
-
-    return row["resolution"] is not None and row["resolution"]["action"] in DISPOSING_ACTIONS
-
-
-def _unknown(record: str) -> Exception:
-    from admitone.core.errors import NotFound
-
-    return NotFound(
-        f"There is no quarantined delivery {record!r} that something can be done about.",
-        "admitone quarantine list",
-    )
-
-
-def _record(text: str) -> tuple[int, int]:
-    block_id, _, ordinal = text.partition("-")
-    if not (block_id.isdecimal() and ordinal.isdecimal() and len(text) < 30):
-        raise _unknown(text)
-    return int(block_id), int(ordinal)
-
-
-def _load(
-    settings: Settings, record: str
-) -> tuple[dict[str, Any], bytes | None, dict[str, Any] | None, bytes | None]:
-    from admitone.evidence.deliveries import original
-    from admitone.evidence.open import open_store
-    from admitone.ledger.open import open_ledger
-    from admitone.ledger.port import Filter
-
-    block_id, ordinal = _record(record)
-    ledger = open_ledger(settings)
-    store = open_store(settings)
-    wanted = Filter(verdict=Verdict.QUARANTINED, record=(block_id, ordinal))
-    found = next(decided(settings, wanted), None)
-    if found is None:
-        raise _unknown(record)
-    value = original(ledger, store, block_id, ordinal)
-    if found["first"] is None:
-        return found, value, None, None
-    first = found["first"]
-    wanted = Filter(source=(first["producer_id"], first["partition"], first["offset"]))
-    first_row = next(decided(settings, wanted))
-    first_block, _, first_ordinal = first_row["id"].partition("-")
-    return found, value, first_row, original(ledger, store, int(first_block), int(first_ordinal))
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", errors="backslashreplace")
+    return open_ones(ledger, ids)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -74,36 +74,6 @@ def accept(
     _show(settings, boundary, as_json)
 
 
-def checked_document(checked: Checked) -> dict[str, Any]:
-    """Return a topic and its contract as the interface spells them."""
-    from dataclasses import asdict
-
-    contract, live = checked.contract, checked.live
-    return {
-        "topic": checked.topic,
-        "raw": contract.raw,
-        "as_agreed": checked.as_agreed,
-        "wanted": {"partitions": contract.partitions, **asdict(contract.keeping)},
-        "found": None
-        if live is None
-        else {
-            "topic_id": live.topic_id,
-            "partitions": live.partitions,
-            **({} if live.keeping is None else asdict(live.keeping)),
-        },
-        "accepted": checked.accepted,
-        "differences": [
-            {
-                "kind": str(each.kind),
-                "expected": each.expected,
-                "found": each.found,
-                "remedy": each.remedy,
-            }
-            for each in checked.differences
-        ],
-    }
-
-
 def _boundary(settings: Settings) -> Boundary:
     from admitone.boundary.open import open_boundary
 
@@ -123,7 +93,7 @@ def _show(settings: Settings, boundary: Boundary, as_json: bool) -> None:
         accepted = boundary.ledger.accepted_topics(boundary.transport.cluster)
         print_json(
             {
-                "topics": [checked_document(checked) for checked in found],
+                "topics": [checked.document() for checked in found],
                 "accepted": [asdict(each) for each in accepted],
             }
         )

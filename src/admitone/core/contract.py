@@ -8,8 +8,9 @@ is a promise to those they are about, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
 from admitone.core.durations import format_duration
 
@@ -107,6 +108,31 @@ class Checked:
     def what_to_do(self) -> str:
         """Return the remedies, in the same order."""
         return "; ".join(difference.remedy for difference in self.differences)
+
+    def document(self) -> dict[str, Any]:
+        """Return the topic and its contract as the interface spells them."""
+        contract, live = self.contract, self.live
+        found = None
+        if live is not None:
+            kept = {} if live.keeping is None else asdict(live.keeping)
+            found = {"topic_id": live.topic_id, "partitions": live.partitions, **kept}
+        return {
+            "topic": self.topic,
+            "raw": contract.raw,
+            "as_agreed": self.as_agreed,
+            "wanted": {"partitions": contract.partitions, **asdict(contract.keeping)},
+            "found": found,
+            "accepted": self.accepted,
+            "differences": [
+                {
+                    "kind": str(each.kind),
+                    "expected": each.expected,
+                    "found": each.found,
+                    "remedy": each.remedy,
+                }
+                for each in self.differences
+            ],
+        }
 
 
 def compare(contract: Contract, live: Live | None, accepted: str | None = None) -> Checked:

@@ -70,29 +70,30 @@ class EnvelopeRules:
 
 
 _seconds: dict[str, int] = {}
+_FRACTIONS: Final = {f".{number:03}Z": number for number in range(1_000)}
 
 
 def timestamp_ms(text: object) -> int | None:
     """Return the moment an ISO-8601 timestamp with a zone names, floored to a millisecond."""
     # Most producers write 2025-06-01T05:30:45.123Z, and many events share a second.
-    if isinstance(text, str) and len(text) == 24 and text[19] == "." and text[23] == "Z":
-        fraction = text[20:23]
-        if fraction.isascii() and fraction.isdigit():
-            second = _seconds.get(text[:19])
-            if second is not None:
-                return second + int(fraction)
-            whole = _parse_timestamp(text[:19] + "Z")
-            if whole is not None:
-                if len(_seconds) >= _SECONDS_KEPT:
-                    _seconds.clear()
-                _seconds[text[:19]] = whole
-                return whole + int(fraction)
+    if type(text) is not str:
+        return None
+    fraction = _FRACTIONS.get(text[19:])
+    if fraction is None:
+        return _parse_timestamp(text)
+    second = _seconds.get(text[:19])
+    if second is None:
+        second = _parse_timestamp(text[:19] + "Z")
+        if second is None:
             return None
-    return _parse_timestamp(text)
+        if len(_seconds) >= _SECONDS_KEPT:
+            _seconds.clear()
+        _seconds[text[:19]] = second
+    return second + fraction
 
 
-def _parse_timestamp(text: object) -> int | None:
-    if not isinstance(text, str) or _TIMESTAMP.fullmatch(text) is None:
+def _parse_timestamp(text: str) -> int | None:
+    if _TIMESTAMP.fullmatch(text) is None:
         return None
     try:
         return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
@@ -109,7 +110,7 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
     forgotten_before: int | None = None,
 ) -> Event | Refusal:
     """Return the event a delivery carries, or the refusal it deserves (ADM-1, ADM-11)."""
-    fallback_run = run_outside(headers, rules)
+    fallback_run = run_outside(headers, rules.run_id)
     if raw is None:
         return Refusal(Reason.NOT_JSON, fallback_run)
     if len(raw) > rules.max_event_bytes:
@@ -169,19 +170,16 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
     if route_index in rules.drifted:
         # The last of all checks: what is refused for its own sake is so whatever the topics are like.
         return Refusal(Reason.CONTRACT_DRIFT, *who)
-    return Event(
-        *who,
-        event_time,
-        identity_of(*who),
-        hashlib.sha256(canonical_json(payload, plain)).digest(),
-        route_index,
-        business_key or "",
+    digest = hashlib.sha256(canonical_json(payload, plain)).digest()
+    # Half the price of calling it.
+    return Event._make(
+        (*who, event_time, identity_of(*who), digest, route_index, business_key or "")
     )
 
 
-def run_outside(headers: Mapping[str, bytes], rules: EnvelopeRules) -> str:
+def run_outside(headers: Mapping[str, bytes], run_id: str) -> str:
     """Return the run of a delivery whose envelope cannot be read, or need not be."""
-    return (_header_text(headers, "runId") if headers else None) or rules.run_id
+    return (_header_text(headers, "runId") if headers else None) or run_id
 
 
 def _is_name(value: object) -> bool:

@@ -25,7 +25,7 @@ from admitone.evidence.rows import ARCHIVE
 from admitone.evidence.scope import Scope
 from admitone.ledger.port import Anomaly, LedgerReader
 from admitone.settings import Settings
-from admitone.transport.contract import destination_contracts
+from admitone.transport.contract import dedup_contracts, destination_contracts
 from admitone.transport.port import Transport
 
 
@@ -93,7 +93,7 @@ def _audit_run(
             decisions=decisions,
             files=files,
             log=log,
-            topics=_topics(ledger, transport, settings),
+            topics=_topics(ledger, transport, settings, decisions),
             anomalies=ledger.anomalies(run_id),
             in_flight=sum(
                 block.runs.get(run_id, 0) for block in ledger.blocks(states=[BlockState.IN_FLIGHT])
@@ -107,10 +107,19 @@ def _audit_run(
     return found
 
 
-def _topics(ledger: LedgerReader, transport: Transport | None, settings: Settings) -> list[Checked]:
+def _topics(
+    ledger: LedgerReader,
+    transport: Transport | None,
+    settings: Settings,
+    decisions: DecisionAudit,
+) -> list[Checked]:
+    """Return the topics that a run's admissions go to: those of the map, or a dedup pipeline's."""
     if transport is None:
         return []
-    return check_topics(destination_contracts(settings), ledger, transport)
+    contracts = () if decisions.only_deduplicated else destination_contracts(settings)
+    if decisions.deduplicated:
+        contracts += dedup_contracts(settings)
+    return check_topics(contracts, ledger, transport)
 
 
 def _compacted(settings: Settings) -> frozenset[str]:

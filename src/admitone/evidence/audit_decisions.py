@@ -22,7 +22,7 @@ from admitone.core.decisions import (
 )
 from admitone.evidence.audit_log import LogAudit
 from admitone.evidence.audit_replays import ReplayAudit
-from admitone.evidence.recompute import wrong_identities
+from admitone.evidence.recompute import keyed_sources, wrong_identities, wrong_keys
 from admitone.evidence.rows import SHOWN, BlockRows, ResolutionRows
 from admitone.evidence.scope import Scope
 from admitone.ledger.columns import logical_digest
@@ -46,6 +46,8 @@ class DecisionAudit:
     """What was found in the ledger's own columns."""
 
     blocks: int = 0
+    deduplicated: int = 0
+    """Those of the blocks that a dedup pipeline decided."""
     admissions: int = 0
     wrong_identities: int = 0
     unplaced: int = 0
@@ -72,11 +74,16 @@ class DecisionAudit:
     later: set[Member] = field(default_factory=set)
     """What was decided after the closing."""
 
+    @property
+    def only_deduplicated(self) -> bool:
+        """Tell whether the run is a dedup pipeline's alone: the topic map is none of its business."""
+        return 0 < self.blocks == self.deduplicated
+
 
 def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) -> DecisionAudit:
     """Look at every decided block of a run once, and hand its places on the log over."""
     found = DecisionAudit()
-    firsts, replays = _Firsts(ledger), ReplayAudit(ledger)
+    firsts, replays, keyed = _Firsts(ledger), ReplayAudit(ledger), keyed_sources(ledger)
     for block, facts, verdicts, bus in ledger.decided(Filter(run_id=scope.run_id)):
         resolutions = ledger.resolutions([block.block_id])
         if not facts.num_rows == verdicts.num_rows == block.deliveries:
@@ -87,10 +94,12 @@ def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) ->
         if not scope.holds(block):
             continue
         found.blocks += 1
+        found.deduplicated += block.source in keyed
         verdict = verdicts["verdict"].to_numpy()
         admitted = np.flatnonzero((verdict == _ADMITTED) & of_run)
         found.ambiguous += int(np.count_nonzero((verdict == _AMBIGUOUS) & of_run))
-        _check_admitted(found, scope.run_id, block, facts.take(pa.array(admitted)))
+        chosen = facts.take(pa.array(admitted))
+        _check_admitted(found, scope.run_id, block, chosen, block.source in keyed)
         _check_seconds(found, firsts, facts, verdicts, of_run)
         replays.check(block, facts, verdicts, of_run)
         _check_quarantined(found, facts, verdicts, resolutions, of_run)
@@ -142,13 +151,14 @@ def _count_evidence(
             found.later.add(member)
 
 
-def _check_admitted(found: DecisionAudit, run_id: str, block: Block, admitted: pa.Table) -> None:
+def _check_admitted(
+    found: DecisionAudit, run_id: str, block: Block, admitted: pa.Table, keyed: bool
+) -> None:
     if not admitted.num_rows:
         return
     found.admissions += admitted.num_rows
-    found.wrong_identities += wrong_identities(
-        run_id, admitted["class"].combine_chunks(), admitted["event_id"], _one(admitted["identity"])
-    )
+    names = admitted["class"].combine_chunks(), admitted["event_id"], _one(admitted["identity"])
+    found.wrong_identities += wrong_keys(*names) if keyed else wrong_identities(run_id, *names)
     routes = np.unique(admitted["route"].to_numpy()).tolist()
     found.topics |= {block.destinations[route].topic for route in routes}
 

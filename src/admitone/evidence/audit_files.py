@@ -18,11 +18,11 @@ from admitone.evidence.audit_decisions import BLOCK, RESOLUTION, DecisionAudit, 
 from admitone.evidence.files import closure_path, from_parquet, is_ours, run_folder
 from admitone.evidence.leaves import Leaves
 from admitone.evidence.members import Members
-from admitone.evidence.recompute import differing
+from admitone.evidence.recompute import differing, differing_records, keyed_sources
 from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, RECEIPTS, DeliveryRows
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.port import EvidenceFile, LedgerReader
+from admitone.ledger.port import EvidenceFile, LedgerReader, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def audit_files(
 ) -> FileAudit:
     """Read and compare every file that the ledger lists for a run."""
     found = FileAudit()
-    members = Members(ledger)
+    members, keyed = Members(ledger), keyed_sources(ledger)
     # The files of one group have one name and are made from the same blocks.
     for file in sorted(
         ledger.evidence_files(run_id), key=lambda file: file.path.rpartition("/")[2]
@@ -69,7 +69,7 @@ def audit_files(
         rows = _intact(found, file, store)
         if rows is None:
             continue
-        _compare_rows(found, file, rows, members)
+        _compare_rows(found, file, rows, members, keyed)
         if file.kind == RECEIPTS and file.path not in found.later:
             found.leaves.add(rows)
     found.files.sort(key=lambda file: file.path)
@@ -125,7 +125,13 @@ def _intact(found: FileAudit, file: EvidenceFile, store: EvidenceStore) -> pa.Ta
     return rows
 
 
-def _compare_rows(found: FileAudit, file: EvidenceFile, rows: pa.Table, members: Members) -> None:
+def _compare_rows(
+    found: FileAudit,
+    file: EvidenceFile,
+    rows: pa.Table,
+    members: Members,
+    keyed: frozenset[Source],
+) -> None:
     start = wrong = 0
     for member in members.of_file(file):
         size = member.count(file.kind, file.run_id)
@@ -136,16 +142,23 @@ def _compare_rows(found: FileAudit, file: EvidenceFile, rows: pa.Table, members:
         wrong += _differing_rows(file, member, piece, members)
         if file.kind == ARCHIVE and piece.num_rows == size:
             found.envelopes += size
-            found.drifted += differing(
-                file.run_id,
-                piece["value"],
-                piece["headers"].combine_chunks(),
-                *(column.combine_chunks() for column in member.hashes(file.kind, file.run_id)),
-            )
+            found.drifted += _drifted(file, member, piece, keyed)
     if start != rows.num_rows:
         wrong += abs(rows.num_rows - start)
     if wrong:
         found.strange.append(Damage(file, f"has {wrong} rows that the ledger does not call for"))
+
+
+def _drifted(
+    file: EvidenceFile, member: DeliveryRows, piece: pa.Table, keyed: frozenset[Source]
+) -> int:
+    """Return how many archived originals have another identity or payload hash than the ledger says."""
+    said = [column.combine_chunks() for column in member.hashes(file.kind, file.run_id)]
+    headers = piece["headers"].combine_chunks()
+    if member.block.source in keyed:
+        classes = member.classes(file.kind, file.run_id)
+        return differing_records(classes, piece["value"], headers, *said)
+    return differing(file.run_id, piece["value"], headers, *said)
 
 
 def _differing_rows(

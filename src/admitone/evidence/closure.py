@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 from admitone.core.closure import Gate
 from admitone.core.errors import NotFound, RunIsRed
@@ -35,6 +36,11 @@ class Closing:
 
     gate: Gate
     artifact: Artifact | None
+
+    def document(self, *, already: bool) -> dict[str, Any]:
+        """Return the gate and what came of it as the interface spells them."""
+        closed = already or self.artifact is not None
+        return {**self.gate.document(), "closed": closed, "artifact": self.artifact}
 
 
 def close_run(

@@ -18,8 +18,9 @@ def open_store(settings: Settings) -> EvidenceStore:
     return FolderStore(settings.resolve(path.removeprefix(_LOCAL)))
 
 
-def open_evidence(settings: Settings, ledger: Ledger) -> EvidenceWriter:
-    """Return a writer for the configured store."""
-    return EvidenceWriter(
-        ledger, open_store(settings), settings.pipeline.name, settings.evidence.archive
-    )
+def open_evidence(
+    settings: Settings, ledger: Ledger, pipeline: str | None = None
+) -> EvidenceWriter:
+    """Return a writer for the configured store, of a pipeline's evidence: the admission boundary's unless named."""
+    name = pipeline or settings.pipeline.name
+    return EvidenceWriter(ledger, open_store(settings), name, settings.evidence.archive)

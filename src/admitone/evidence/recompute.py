@@ -9,8 +9,11 @@ import pyarrow as pa
 
 from admitone.core.canonical import Refused, canonical_json, parse_strict
 from admitone.core.identity import identity_of
+from admitone.core.keys import Key
 from admitone.core.metadata import header_column
+from admitone.core.records import labelled
 from admitone.ledger.columns import fixed_bytes
+from admitone.ledger.port import ADMISSION_STORE, LedgerReader, Source
 
 _NAMING = ("runId", "eventClass")
 
@@ -45,6 +48,49 @@ def _recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Iterator[tu
             yield identity, hashlib.sha256(canonical_json(payload)).digest()
         except (Refused, KeyError, TypeError, AttributeError):
             yield b"", b""
+
+
+def differing_records(
+    classes: pa.Array, values: pa.Array, headers: pa.Array, identities: pa.Array, hashes: pa.Array
+) -> int:
+    """Return how many records of a dedup pipeline have another key than the ledger says.
+
+    What their keys are made by stands in the place of a class; the payload hash is the identity again.
+    """
+    names = {name: header_values(headers, name) for name in _NAMING}
+    wrong = 0
+    for row, (label, value, identity, digest) in enumerate(
+        zip(*(c.to_pylist() for c in (classes, values, identities, hashes)), strict=True)
+    ):
+        try:
+            rule, default_run = labelled(label)
+        except (ValueError, TypeError):
+            wrong += 1
+            continue
+        said = {name: found[row] for name, found in names.items() if row in found}
+        key = rule.read(value, {"runId": default_run, **said})
+        wrong += not (isinstance(key, Key) and key.identity == identity == digest)
+    return wrong
+
+
+def wrong_keys(classes: pa.Array, texts: pa.Array, said: pa.Array) -> int:
+    """Return how many identities of a dedup pipeline are missing, or not what their keys' texts give.
+
+    A text that was too long stands there shortened, and bears out nothing.
+    """
+    wrong = 0
+    for label, text, identity in zip(*(c.to_pylist() for c in (classes, texts, said)), strict=True):
+        try:
+            found = labelled(label)[0].identity_of_text(text)
+        except (ValueError, TypeError, AttributeError):
+            found = b""
+        wrong += identity is None or (found is not None and found != identity)
+    return wrong
+
+
+def keyed_sources(ledger: LedgerReader) -> frozenset[Source]:
+    """Return the sources of dedup pipelines: who their records are is said by keys."""
+    return frozenset(info.source for info in ledger.sources() if info.store != ADMISSION_STORE)
 
 
 def header_values(headers: pa.Array, name: str) -> dict[int, str | None]:

@@ -208,6 +208,10 @@ class DeliveryRows:
         taken = pa.array(self._chosen(kind, run))
         return self._columns["identity"].take(taken), self._columns["payload_hash"].take(taken)
 
+    def classes(self, kind: str, run: str) -> pa.Array:
+        """Return the event classes of the rows that `make` returns."""
+        return self._columns["event_class"].take(pa.array(self._chosen(kind, run)))
+
     def _chosen(self, kind: str, run: str) -> np.ndarray:
         if run not in self._run_names:
             return np.empty(0, dtype=np.int64)

@@ -29,7 +29,7 @@ class _Record(NamedTuple):
 
 def check_log(ledger: LedgerReader, transport: Transport, settings: Settings) -> list[str]:
     """Compare the admitted topics with the pinned admissions, record by record; return what differs."""
-    topics = tuple(entry.topic for entry in settings.topics)
+    topics = [*(entry.topic for entry in settings.topics), settings.dedup.destination]
     pinned = {
         (row["bus"]["topic"], row["bus"]["partition"], row["bus"]["offset"]): (
             row["identity"],
@@ -39,8 +39,8 @@ def check_log(ledger: LedgerReader, transport: Transport, settings: Settings) ->
         if row["bus"] is not None
     }
     problems = []
-    for name in topics:
-        topic = transport.topic(name)
+    for name, state in transport.describe(topics).items():
+        topic = state.topic
         for partition, end in enumerate(transport.ends(topic)):
             for batch in transport.read(topic, partition, 0, end):
                 for found in _records(batch):

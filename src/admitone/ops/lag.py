@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from admitone.analytics.open import open_sketch_reader
@@ -14,9 +14,10 @@ from admitone.core.decisions import BlockState
 from admitone.core.errors import NotFound
 from admitone.evidence.contract import check_topics
 from admitone.ledger.open import open_ledger
-from admitone.ledger.port import UpstreamInfo
+from admitone.ledger.port import Block, Source, SourceInfo, UpstreamInfo
 from admitone.settings import Settings
-from admitone.transport.contract import destination_contracts, raw_contract
+from admitone.spark.checkpoints import committed_ends, read_figures, state_checkpoint
+from admitone.transport.contract import dedup_contracts, destination_contracts, raw_contract
 from admitone.transport.open import open_transport
 from admitone.transport.port import Topic
 
@@ -56,6 +57,34 @@ _NO_REPLAYS = Replays()
 
 
 @dataclass(frozen=True, slots=True)
+class DedupLag:
+    """What is waiting for a dedup pipeline: on the ledger, or on engine state, which has nothing but its source."""
+
+    partitions: tuple[PartitionLag, ...]
+    in_flight: int = 0
+    ambiguous: int = 0
+    pending_evidence: int = 0
+    re_read: int = 0
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """What engine state says about itself (DED-9)."""
+
+    @property
+    def waiting(self) -> int:
+        """Return how many records wait to be judged."""
+        return sum(partition.behind for partition in self.partitions)
+
+    @property
+    def done(self) -> int:
+        """Return how many records were judged."""
+        return sum(partition.records for partition in self.partitions)
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether nothing is left to do."""
+        return not (self.waiting or self.in_flight or self.pending_evidence)
+
+
+@dataclass(frozen=True, slots=True)
 class Lag:
     """Everything that is waiting for somebody."""
 
@@ -69,6 +98,20 @@ class Lag:
     """Topics that are not as agreed."""
     raw_replays: Replays = _NO_REPLAYS
     admitted_replays: Replays = _NO_REPLAYS
+    dedup: DedupLag | None = None
+    """The dedup pipeline on the ledger, where there is one."""
+    state: DedupLag | None = None
+    """The dedup pipeline on engine state, where there is one."""
+
+    @property
+    def queries(self) -> tuple[tuple[str, tuple[PartitionLag, ...]], ...]:
+        """Return the partitions that each query reads, by its name."""
+        return (
+            ("boundary", self.raw),
+            ("analytics", self.admitted),
+            ("dedup", self.dedup.partitions if self.dedup else ()),
+            ("dedup on state", self.state.partitions if self.state else ()),
+        )
 
     @property
     def undecided(self) -> int:
@@ -90,10 +133,17 @@ class Lag:
         """Return how many admitted records wait to be counted."""
         return sum(partition.behind for partition in self.admitted)
 
-    def idle(self, *, boundary: bool, analytics: bool) -> bool:
+    def idle(
+        self, *, boundary: bool, analytics: bool, dedup: bool = False, state: bool = False
+    ) -> bool:
         """Tell whether the chosen queries have nothing left to do."""
         decided = self.undecided == 0 and self.in_flight == 0 and self.pending_evidence == 0
-        return (decided or not boundary) and (self.uncounted == 0 or not analytics)
+        chosen = [lag for lag, wanted in ((self.dedup, dedup), (self.state, state)) if wanted]
+        return (
+            (decided or not boundary)
+            and (self.uncounted == 0 or not analytics)
+            and all(lag is not None and lag.idle for lag in chosen)
+        )
 
 
 class LagMeter:
@@ -117,45 +167,73 @@ class LagMeter:
         """Return how far behind the queries are now."""
         # Readers before the log: then a record that arrives in between counts as waiting.
         mine = self._settings.pipeline.name
-        sources = [info for info in self._ledger.sources() if info.pipeline == mine]
+        known = self._ledger.sources()
+        sources = [info for info in known if info.pipeline == mine]
         owned = {info.source for info in sources}
-        decided = {
-            (info.topic_id, info.source.partition): _Reached(info.next_offset, info.decided)
-            for info in sources
-        }
         upstreams = [seen for seen in self._ledger.upstreams() if seen.source in owned]
         marks = self._counts.state().marks
         counted = {
             (mark.topic_id, mark.partition): _Reached(mark.offset + 1, mark.counted)
             for mark in marks
         }
-        unsettled = [
-            block
-            for block in self._ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
-            if block.source in owned
-        ]
-        pending = len(self._ledger.pending_evidence(mine))
+        unsettled = self._ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
+        dedup = self._dedup(
+            [info for info in known if info.pipeline == self._settings.dedup_pipeline], unsettled
+        )
         return Lag(
-            self._partitions(self._settings.transport.raw_topic, decided),
+            self._partitions(self._settings.transport.raw_topic, _decided(sources)),
             tuple(
                 partition
                 for entry in self._settings.topics
                 for partition in self._partitions(entry.topic, counted)
             ),
-            sum(block.deliveries for block in unsettled if block.state is BlockState.IN_FLIGHT),
-            sum(block.deliveries for block in unsettled if block.state is BlockState.AMBIGUOUS),
-            pending,
+            _deliveries(unsettled, owned, BlockState.IN_FLIGHT),
+            _deliveries(unsettled, owned, BlockState.AMBIGUOUS),
+            len(self._ledger.pending_evidence(mine)),
             sum(info.re_read for info in sources),
-            self._drifted(),
+            self._drifted(dedup_runs=dedup is not None),
             _replays(upstreams),
             _replays(marks),
+            dedup,
+            self._state(),
         )
 
-    def _drifted(self) -> tuple[Checked, ...]:
+    def _dedup(self, sources: Sequence[SourceInfo], unsettled: Sequence[Block]) -> DedupLag | None:
+        """Return how far the dedup pipeline on the ledger is; None where it never ran."""
+        if not sources:
+            return None
+        owned = {info.source for info in sources}
+        return DedupLag(
+            self._partitions(self._settings.dedup_source, _decided(sources)),
+            _deliveries(unsettled, owned, BlockState.IN_FLIGHT),
+            _deliveries(unsettled, owned, BlockState.AMBIGUOUS),
+            len(self._ledger.pending_evidence(self._settings.dedup_pipeline)),
+            sum(info.re_read for info in sources),
+        )
+
+    def _state(self) -> DedupLag | None:
+        """Return how far the dedup pipeline on engine state is; None where it never ran."""
+        name = self._settings.dedup_source
+        found = self._transport.describe([name]).get(name)
+        if found is None:
+            return None
+        checkpoint = state_checkpoint(self._settings, found.topic)
+        done = committed_ends(checkpoint)
+        if done is None:
+            return None
+        ends = done.get(name, done.get(found.topic.topic_id, {}))
+        reached = {
+            (found.topic.topic_id, number): _Reached(end, end) for number, end in ends.items()
+        }
+        return DedupLag(self._partitions(name, reached), figures=read_figures(checkpoint))
+
+    def _drifted(self, *, dedup_runs: bool) -> tuple[Checked, ...]:
         """Return the topics that are not as agreed, without those that the first start makes."""
         if time.monotonic() >= self._drift_due:
             wanted = self._settings.transport
-            contracts = (raw_contract(self._settings), *destination_contracts(self._settings))
+            contracts = [raw_contract(self._settings), *destination_contracts(self._settings)]
+            if dedup_runs:
+                contracts += dedup_contracts(self._settings)
             self._drift = tuple(
                 checked
                 for checked in check_topics(contracts, self._ledger, self._transport)
@@ -196,6 +274,19 @@ class LagMeter:
                 topic, lag.partition, lag.done, lag.end
             )
         return replace(lag, done=self._reached[key])
+
+
+def _decided(sources: Iterable[SourceInfo]) -> dict[tuple[str, int], _Reached]:
+    """Return how far each partition of a topic is decided."""
+    return {
+        (info.topic_id, info.source.partition): _Reached(info.next_offset, info.decided)
+        for info in sources
+    }
+
+
+def _deliveries(blocks: Iterable[Block], owned: Container[Source], state: BlockState) -> int:
+    """Return how many deliveries of some sources are in blocks of a state."""
+    return sum(b.deliveries for b in blocks if b.source in owned and b.state is state)
 
 
 def _replays(seen: Sequence[UpstreamInfo] | Sequence[Mark]) -> Replays:

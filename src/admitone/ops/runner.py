@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from admitone.allocation import keep_freed_memory
 from admitone.core.errors import AdmitoneError, Fenced
 from admitone.ops.lag import Lag, LagMeter
 from admitone.settings import Settings
-from admitone.transport.contract import raw_topic
+from admitone.transport.contract import dedup_source, raw_topic
 from admitone.transport.open import open_transport
 
 if TYPE_CHECKING:
@@ -28,21 +29,39 @@ class Plan:
 
     boundary: bool = True
     analytics: bool = True
+    dedup: bool = False
+    """The dedup pipeline on the ledger."""
+    state: bool = False
+    """The dedup pipeline on engine state."""
     until_idle: bool = False
     trigger: str = "500 milliseconds"
+
+    @property
+    def notes(self) -> dict[str, tuple[str, ...]]:
+        """Return the queries to run, by the note that says who runs them: a dedup pipeline has one of its own."""
+        chosen = {
+            "running": ("boundary", "analytics"),
+            "running-dedup": ("dedup", "state"),
+        }
+        found = {n: tuple(q for q in queries if getattr(self, q)) for n, queries in chosen.items()}
+        return {name: queries for name, queries in found.items() if queries}
 
 
 def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
     """Run the queries; return how far behind they were at the end."""
     from admitone.spark.analytics import analytics_query
-    from admitone.spark.boundary import boundary_query
+    from admitone.spark.boundary import boundary_query, dedup_query
+    from admitone.spark.dedup_state import state_dedup_query
     from admitone.spark.session import open_session, refuse_what_only_this_machine_has
 
+    keep_freed_memory()
     with _announced(settings, plan):
         # What can be refused is refused before Spark is started.
         refuse_what_only_this_machine_has(settings)
         if plan.boundary:
             raw_topic(settings, open_transport(settings))
+        if plan.dedup or plan.state:
+            dedup_source(settings, open_transport(settings))
         spark = open_session(settings)
         # The queries read whatever is there: nobody need look whether it is a record.
         meter = LagMeter(settings, look=False)
@@ -50,27 +69,48 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
         try:
             if plan.boundary:
                 queries.append(boundary_query(spark, settings, plan.trigger))
+            if plan.dedup:
+                queries.append(dedup_query(spark, settings, plan.trigger))
+            if plan.state:
+                queries.append(state_dedup_query(spark, settings, plan.trigger))
             to_count = plan.analytics
             while True:
+                _note_figures(queries)
                 lag = meter.measure()
                 # Afterwards, so that a log which looks finished is still the one that is read.
-                _must_be_well(queries, settings)
+                _must_be_well(queries, settings, plan)
                 report(lag)
                 if to_count and (lag.admitted or not plan.boundary):
                     # Where every admitted topic is missing there is nothing to count, but much to decide.
                     queries.append(analytics_query(spark, settings, plan.trigger))
                     to_count = False
-                if plan.until_idle and lag.idle(boundary=plan.boundary, analytics=plan.analytics):
+                if plan.until_idle and lag.idle(
+                    boundary=plan.boundary,
+                    analytics=plan.analytics,
+                    dedup=plan.dedup,
+                    state=plan.state,
+                ):
                     return lag
                 time.sleep(0.25)
         finally:
-            with contextlib.suppress(Exception):
-                for query in queries:
+            for query in queries:
+                with contextlib.suppress(Exception):
+                    _note_figures([query])
                     query.stop()
+                    if hasattr(query.beside, "close"):
+                        query.beside.close()
             spark.stop()
 
 
-def _must_be_well(queries: list[StreamingQuery], settings: Settings) -> None:
+def _note_figures(queries: list[StreamingQuery]) -> None:
+    """Let a query that counts for itself say how it stands."""
+    for query in queries:
+        figures = getattr(query, "figures", None)
+        if figures is not None:
+            figures.look(query)
+
+
+def _must_be_well(queries: list[StreamingQuery], settings: Settings, plan: Plan) -> None:
     """Raise what ended a query, or what will: each must still do what it began to do."""
     from admitone.spark.failures import explained
 
@@ -78,20 +118,25 @@ def _must_be_well(queries: list[StreamingQuery], settings: Settings) -> None:
         active = query.isActive
         wrong = _told(query.beside.error())
         if not active:
-            raise _superseded(settings) or wrong or explained(query.exception())
+            raise _superseded(settings, plan) or wrong or explained(query.exception())
         if wrong is not None:
             raise wrong
 
 
-def running(settings: Settings) -> dict[str, object] | None:
-    """Return what runs on this home folder, or None."""
+def running(settings: Settings, note: str = "running") -> dict[str, object] | None:
+    """Return what runs on this home folder, or None; a dedup pipeline's note is `running-dedup`."""
     import psutil
 
+    said = _read_note(_note(settings, note))
+    return said if said and psutil.pid_exists(said["pid"]) else None
+
+
+def _read_note(path: Path) -> dict[str, Any]:
     try:
-        note = orjson.loads(_note(settings).read_bytes())
+        note: dict[str, Any] = orjson.loads(path.read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
-        return None
-    return note if psutil.pid_exists(note["pid"]) else None
+        return {}
+    return note
 
 
 def _told(error: BaseException | None) -> AdmitoneError | None:
@@ -103,13 +148,10 @@ def _told(error: BaseException | None) -> AdmitoneError | None:
     )
 
 
-def _superseded(settings: Settings) -> Fenced | None:
-    """Return an error when another process announced itself here; it removes our checkpoints, too."""
-    try:
-        note = orjson.loads(_note(settings).read_bytes())
-    except (FileNotFoundError, orjson.JSONDecodeError):
-        note = {}
-    if note.get("pid") == os.getpid():
+def _superseded(settings: Settings, plan: Plan) -> Fenced | None:
+    """Return an error when another process announced the same here; it removes our checkpoints, too."""
+    said = [_read_note(_note(settings, name)) for name in plan.notes]
+    if all(note.get("pid") == os.getpid() for note in said):
         return None
     return Fenced(
         "Another admitone process took over this home folder.",
@@ -119,20 +161,21 @@ def _superseded(settings: Settings) -> Fenced | None:
 
 @contextlib.contextmanager
 def _announced(settings: Settings, plan: Plan) -> Iterator[None]:
-    note = _note(settings)
-    note.parent.mkdir(parents=True, exist_ok=True)
-    queries = [name for name in ("boundary", "analytics") if getattr(plan, name)]
-    note.write_bytes(
-        orjson.dumps(
-            {"pid": os.getpid(), "queries": queries, "started_at": int(time.time() * 1000)}
+    for name, queries in plan.notes.items():
+        note = _note(settings, name)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_bytes(
+            orjson.dumps(
+                {"pid": os.getpid(), "queries": queries, "started_at": int(time.time() * 1000)}
+            )
         )
-    )
     try:
         yield
     finally:
-        if _superseded(settings) is None:
-            note.unlink(missing_ok=True)
+        for name in plan.notes:
+            if _read_note(_note(settings, name)).get("pid") == os.getpid():
+                _note(settings, name).unlink(missing_ok=True)
 
 
-def _note(settings: Settings) -> Path:
-    return settings.resolve("data/running.json")
+def _note(settings: Settings, name: str) -> Path:
+    return settings.resolve(f"data/{name}.json")

@@ -37,8 +37,18 @@ journal_retention = "1d"     # originals stay in the ledger this long after thei
 
 [dedup]
 retention = "100d"           # how long an identity is remembered
-key = "identity"             # of a dedup pipeline: identity, field, business (several fields) or content
+idle_after = "10m"           # a partition that is silent for so long no longer holds segments back
+cache = 500000               # settled identities a worker remembers, 52 bytes each; 0 always asks the ledger
+source = ""                  # from here on, a dedup pipeline's: the topic it reads; empty: the raw topic
+destination = "deduplicated"
+late = "deduplicated.late"   # what engine state cannot judge
+partitions = 4               # of both topics
+replication = 1
+topic_retention = "7d"
+run_id = "dedup"             # the run its decisions are kept under; keys are remembered across runs
+key = "identity"             # identity, field, business (several fields) or content
 key_fields = []              # paths such as "payload.orderId"
+time_field = ""              # a path such as "payload.madeAt"; empty: the log's own time of the record
 
 [dedup.state]                # engine state on RocksDB, for windows of minutes to hours
 memory_mb = 1024             # of all partitions together; 0 caps nothing
@@ -63,6 +73,27 @@ keep_minutes = "2d"
 keep_hours = "35d"
 max_values = 20              # lists per grouping attribute, the rest is *other
 max_per_trigger = 400000
+
+[results]
+kind = "embedded"            # answers come from the store above; "redis" writes them there too
+url = "redis://127.0.0.1:6379/0"   # rediss:// is TLS; the password: ADMITONE_RESULTS__PASSWORD, or password_file
+interval = "1s"              # at most so often
+
+[results.expire]             # so long after the last change; global stays
+minute = "2d"
+hour = "35d"
+day = "400d"
+week = "400d"
+month = "1825d"
+item = "400d"
+
+[history]
+kind = "embedded"            # as long as the store above keeps windows; "postgresql" keeps them longer
+url = "postgresql://admitone@127.0.0.1/admitone"   # the password: PGPASSWORD, or all of it in ADMITONE_HISTORY__URL
+interval = "5s"              # complete windows, at most so often
+open_interval = "1m"         # open ones, marked incomplete
+keep_minutes = "14d"
+keep_hours = "400d"          # days and above are kept for good, unless keep_days says otherwise
 
 [spark]
 master = "local[2,4]"
@@ -148,6 +179,14 @@ url = "postgresql://admitone@db.internal/admitone"   # the password: PGPASSWORD,
 
 [evidence]
 path = "data/evidence"       # or the URL of an object store: s3://bucket/prefix
+
+[results]
+kind = "redis"
+url = "rediss://admitone@redis.internal:6379/0"   # the password: ADMITONE_RESULTS__PASSWORD, or password_file
+
+[history]
+kind = "postgresql"
+url = "postgresql://admitone@db.internal/admitone"   # the password: PGPASSWORD, or all of it in ADMITONE_HISTORY__URL
 
 [spark]
 master = "local[2,4]"        # or spark://host:7077

@@ -4,21 +4,58 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator
 
 from admitone.settings.section import DurationMs, Section
 
 
-class ResultsSettings(Section):
-    """Where live answers are served from."""
+class ExpirySettings(Section):
+    """How long after its last change Redis keeps what belongs to a window; global stays."""
 
-    kind: Literal["embedded"] = "embedded"
+    minute: DurationMs = 172_800_000
+    hour: DurationMs = 3_024_000_000
+    day: DurationMs = 34_560_000_000
+    week: DurationMs = 34_560_000_000
+    month: DurationMs = 157_680_000_000
+    item: DurationMs = 34_560_000_000
+
+
+class ResultsSettings(Section):
+    """Where live answers are served from: the sketches' own store, and Redis for whoever reads there."""
+
+    kind: Literal["embedded", "redis"] = "embedded"
+    url: str = "redis://127.0.0.1:6379/0"
+    password: SecretStr = SecretStr("")
+    password_file: str = ""
+    ssl_ca: str = ""
+    interval: DurationMs = 1_000
+    expire: ExpirySettings = ExpirySettings()
+
+    @field_validator("url")
+    @classmethod
+    def _a_url_of_redis(cls, url: str) -> str:
+        if not url.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("expected redis://host:6379/0, rediss:// for TLS, or unix:///socket")
+        return url
 
 
 class HistorySettings(Section):
-    """Where finished windows are kept."""
+    """Where windows are kept when the sketches' own store has dropped them."""
 
-    kind: Literal["embedded"] = "embedded"
+    kind: Literal["embedded", "postgresql"] = "embedded"
+    url: str = "postgresql://admitone@127.0.0.1/admitone"
+    interval: DurationMs = 5_000
+    open_interval: DurationMs = 60_000
+    keep_minutes: DurationMs = 1_209_600_000
+    keep_hours: DurationMs = 34_560_000_000
+    keep_days: DurationMs | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _a_url_of_postgresql(cls, url: str) -> str:
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise ValueError("expected postgresql://user@host/database")
+        return url
 
 
 class TopkSettings(Section):

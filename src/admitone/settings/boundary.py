@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from admitone.core.keys import KeyRule
-from admitone.settings.section import DurationMs, Section
+from admitone.settings.section import TOPIC_NAME, DurationMs, Section
 
 
 class PipelineSettings(Section):
@@ -63,11 +63,28 @@ class DedupSettings(Section):
     """How long an identity is remembered, and what makes two records of a dedup pipeline the same."""
 
     retention: DurationMs = 8_640_000_000
+    idle_after: DurationMs = 600_000
+    cache: int = Field(default=500_000, ge=0, le=1 << 28)
+    source: str = Field(default="", pattern=TOPIC_NAME + "|^$")
+    """The topic a dedup pipeline reads; the raw topic where none is named."""
+    destination: str = Field(default="deduplicated", pattern=TOPIC_NAME)
+    late: str = Field(default="deduplicated.late", pattern=TOPIC_NAME)
+    """Where engine state puts what it cannot judge; the ledger has its quarantine."""
+    partitions: int = Field(default=4, ge=1, le=10_000)
+    replication: int = Field(default=1, ge=1)
+    topic_retention: DurationMs = 604_800_000
+    run_id: str = Field(default="dedup", min_length=1)
     key: Literal["identity", "field", "business", "content"] = "identity"
     key_fields: tuple[str, ...] = ()
+    time_field: str = ""
+    """Where a record says its time; empty: the log's own time of the record."""
     state: StateSettings = StateSettings()
 
     @model_validator(mode="after")
     def _the_key_has_its_fields(self) -> DedupSettings:
         KeyRule.of(self.key, self.key_fields)
+        if "" in self.time_field.split(".") and self.time_field:
+            raise ValueError(f"expected a path such as payload.madeAt, got {self.time_field!r}")
+        if self.destination == self.late:
+            raise ValueError("late records need a topic of their own: late is the destination")
         return self

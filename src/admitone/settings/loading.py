@@ -56,6 +56,21 @@ def _refuse_secrets(values: dict[str, Any], file: Path) -> None:
             f"{file} holds a secret, {'.'.join(path)}: secrets come from the environment or from a file.",
             f"remove it there and set {variable}, or {path[-1]}_file",
         )
+    for section in ("ledger", "results", "history"):
+        table = values.get(section)
+        url = table.get("url") if isinstance(table, dict) else None
+        if isinstance(url, str) and _holds_a_password(url):
+            raise ConfigurationError(
+                f"{file} holds a secret, the password in {section}.url: secrets come from the environment or"
+                " from a file.",
+                f"remove it there and set ADMITONE_{section.upper()}__URL",
+            )
+
+
+def _holds_a_password(url: str) -> bool:
+    address, _, options = url.partition("://")[2].partition("?")
+    user, found, _ = address.rpartition("@")
+    return (bool(found) and ":" in user) or "password=" in options
 
 
 def _secrets_in(values: dict[str, Any], model: type[BaseModel]) -> Iterator[tuple[str, ...]]:

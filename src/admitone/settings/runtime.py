@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, model_validator
 
-from admitone.settings.section import Section
+from admitone.settings.section import DurationMs, Section
 
 
 class SparkSettings(Section):
@@ -24,7 +26,18 @@ class SparkSettings(Section):
 
 
 class ServiceSettings(Section):
-    """The HTTP service."""
+    """The HTTP service: where it listens, and how much it takes on."""
 
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", min_length=1)
     port: int = Field(default=8600, ge=0, le=65_535)
+    slots: int = Field(default=1, ge=1, le=16)
+    max_body: int = Field(default=8_000_000, ge=1_000, le=1 << 30)
+    max_batch: int = Field(default=1_000, ge=1, le=100_000)
+    max_waiting: int = Field(default=10_000, ge=1)
+    max_page: int = Field(default=1_000, ge=1, le=10_000)
+    max_windows: int = Field(default=1_500, ge=1, le=100_000)
+    max_watchers: int = Field(default=100, ge=1, le=10_000)
+    door_timeout: DurationMs = 30_000
+    answer_timeout: DurationMs = 30_000
+    evidence_interval: DurationMs = 2_000
+    log: Literal["all", "errors"] = "errors"

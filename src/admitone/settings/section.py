@@ -13,6 +13,7 @@ def _duration(value: Any) -> Any:
     return parse_duration_ms(value) if isinstance(value, str) else value
 
 
+TOPIC_NAME = r"^[A-Za-z0-9._-]+$"
 DurationMs = Annotated[int, BeforeValidator(_duration), Field(gt=0)]
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, model_validator
 
-from admitone.settings.section import DurationMs, Section
+from admitone.settings.section import TOPIC_NAME, DurationMs, Section
 
 ProducerId = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
@@ -75,7 +75,7 @@ class TopicSettings(Section):
     """One destination of admitted events (RTE-1)."""
 
     family: str = Field(min_length=1)
-    topic: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    topic: str = Field(min_length=1, pattern=TOPIC_NAME)
     event_types: tuple[str, ...] = Field(min_length=1)
     partitions: int = Field(default=4, ge=1, le=10_000)
     replication: int = Field(default=1, ge=1)

@@ -8,6 +8,7 @@ from pydantic import model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from admitone.core.errors import ConfigurationError
+from admitone.settings.access import AccessSettings
 from admitone.settings.analytics import (
     DEFAULT_ITEMS,
     HistorySettings,
@@ -47,6 +48,7 @@ class Settings(BaseSettings):
     topk: TopkSettings = TopkSettings()
     spark: SparkSettings = SparkSettings()
     service: ServiceSettings = ServiceSettings()
+    access: AccessSettings = AccessSettings()
     topics: tuple[TopicSettings, ...] = DEFAULT_TOPICS
     items: tuple[ItemSettings, ...] = DEFAULT_ITEMS
 
@@ -78,7 +80,22 @@ class Settings(BaseSettings):
             raise ValueError(
                 "every [[topics]] entry needs a topic name of its own, not the raw topic's"
             )
+        written = {self.dedup.destination, self.dedup.late}
+        if written & {*names, self.transport.raw_topic, self.dedup.source}:
+            raise ValueError(
+                "[dedup] destination and late need topic names of their own, which nothing else writes or reads"
+            )
         return self
+
+    @property
+    def dedup_source(self) -> str:
+        """Return the topic that a dedup pipeline reads."""
+        return self.dedup.source or self.transport.raw_topic
+
+    @property
+    def dedup_pipeline(self) -> str:
+        """Return the name of the dedup pipeline, which is also the name of its store of keys."""
+        return f"{self.pipeline.name}.dedup"
 
     def resolve(self, path: str) -> Path:
         """Return a configured path, relative ones below the home folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from admitone.core.contract import Checked, Contract, Keeping, Live, compare
-from admitone.core.errors import ContractDrift
+from admitone.core.errors import ContractDrift, NotFound
 from admitone.settings import Settings
 from admitone.transport.port import Topic, TopicConfig, TopicState, Transport
 
@@ -20,6 +20,13 @@ def destination_contracts(settings: Settings) -> tuple[Contract, ...]:
         )
         for entry in settings.topics
     )
+
+
+def dedup_contracts(settings: Settings) -> tuple[Contract, ...]:
+    """Return what the topic is to be like that a dedup pipeline writes."""
+    wanted = settings.dedup
+    keeping = Keeping(wanted.replication, wanted.topic_retention, "delete")
+    return (Contract(wanted.destination, wanted.partitions, keeping),)
 
 
 def raw_contract(settings: Settings) -> Contract:
@@ -57,6 +64,25 @@ def raw_topic(settings: Settings, transport: Transport) -> Topic:
     if checked.live is None or checked.differences:
         raise ContractDrift(f"Nothing can be read: {checked.what_differs}.", checked.what_to_do)
     return Topic(contract.topic, checked.live.topic_id, checked.live.partitions)
+
+
+def dedup_source(settings: Settings, transport: Transport) -> Topic:
+    """Return the topic a dedup pipeline reads: the raw topic, or one that is somebody else's and is there already."""
+    name = settings.dedup_source
+    if name == settings.transport.raw_topic:
+        return raw_topic(settings, transport)
+    found = transport.describe([name]).get(name)
+    if found is None:
+        raise NotFound(
+            f"Nothing can be read: there is no topic {name!r}.",
+            "name a topic that is there in [dedup] source, or create it",
+        )
+    if not found.append_time:
+        raise ContractDrift(
+            f"Topic {name!r} does not carry the log's own time, by which records are judged.",
+            "set message.timestamp.type of the topic to LogAppendTime and run again",
+        )
+    return found.topic
 
 
 def _live(state: TopicState | None) -> Live | None:
