@@ -12,7 +12,7 @@ from tests.services.postgres import PostgresServer, find_binaries
 from tests.services.redis import RedisServer
 
 # The tests start many short sessions: optimising what they run once takes half the time of their JVMs.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 _MISSING = "PostgreSQL is not installed: run scripts/setup.sh as root"
 

@@ -16,6 +16,7 @@ from admitone.settings import Settings
 from admitone.spark.kafka_source import kafka_packages
 
 LOG = "data/spark.log"
+_COLLECTOR = "-XX:+UseParallelGC"
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -55,6 +56,9 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     options = {
         "spark.driver.memory": settings.spark.driver_memory,
+        # Batches are to be finished soon; a pause in between holds up nobody.
+        "spark.driver.defaultJavaOptions": _COLLECTOR,
+        "spark.executor.defaultJavaOptions": _COLLECTOR,
         **(_LOOPBACK if _on_this_machine(settings) else {}),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
