@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -26,7 +28,9 @@ def copy_of(ledger: Ledger, settings: Settings, kept: Path) -> Callable[[], None
 
 
 def _copied_file(present: Path, kept: Path) -> Callable[[], None]:
-    shutil.copy(present, kept)
+    # What was committed last may still lie beside the file.
+    with closing(sqlite3.connect(present)) as here, closing(sqlite3.connect(kept)) as there:
+        here.backup(there)
 
     def restore() -> None:
         for file in present.parent.glob(f"{present.name}*"):

@@ -357,3 +357,40 @@ def test_what_the_log_no_longer_holds_is_read_back_from_receipts(
     assert _without_moments(by_position(behind)) == _without_moments(before)
     assert on_the_log(behind) == on_log
     assert behind.problems() == []
+
+
+@pytest.mark.parametrize("decided", [0, 1, 4])
+def test_reading_back_can_be_interrupted_and_begun_again(
+    pipeline: Pipeline,
+    again: Callable[[], Pipeline],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    decided: int,
+) -> None:
+    deliver(pipeline, traffic(1, 0, 30))
+    pipeline.run([1, 2, 0])
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    deliver(pipeline, traffic(2, 15, 60))
+    pipeline.run([2, 0, 1])
+    before, on_log = by_position(pipeline), on_the_log(pipeline)
+    pipeline.ledger.close()
+    restore()
+    interrupted = again()
+    conclude, calls = interrupted.ledger.conclude, count()
+
+    def crash(*arguments: Any) -> None:
+        if next(calls) == decided:
+            raise KeyboardInterrupt
+        conclude(*arguments)
+
+    monkeypatch.setattr(interrupted.ledger, "conclude", crash)
+    with pytest.raises(KeyboardInterrupt):
+        read_back(interrupted.boundary, interrupted.topic, open_store(interrupted.settings))
+    interrupted.ledger.close()
+
+    behind = again()
+    restored(behind)
+    behind.run()
+    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert on_the_log(behind) == on_log
+    assert behind.problems() == []

@@ -100,10 +100,11 @@ class _Pipeline:
             # Whoever decided it since may have cut it elsewhere; it is claimed again like the rest.
             outcome = Outcome(BlockState.ABORTED, None, None, boundary.clock())
             self._ledger.conclude(block, self._epochs[block.source][0], outcome)
+        ends = known_ends(self._ledger, in_flight)
         found = find_published(
             boundary.transport,
             [contract.topic for contract in options.contracts],
-            known_ends(self._ledger, in_flight),
+            ends,
             self._producers(infos),
             self._ledger.late_numbers(),
             {source: info.mark.offset for source, info in infos.items()},
@@ -123,6 +124,7 @@ class _Pipeline:
                 published,
                 elsewhere,
                 self._mark_of,
+                ends,
             )
             for source, published in ahead.items()
         }
