@@ -14,6 +14,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from admitone.analytics.open import open_sketch_store
+from admitone.analytics.records import positions_in, times_in
+from admitone.boundary.publishing import HEADER_NAMES
 from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Reached
@@ -26,6 +28,7 @@ from admitone.spark.analytics import (
     next_offsets,
     note_begin,
 )
+from admitone.spark.kafka_source import COUNTED
 from admitone.transport.open import open_transport
 from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA, Topic
 
@@ -208,3 +211,33 @@ def test_where_counting_begins_is_noted_before_anything_is_counted(tmp_path):
 
     assert noted == store.marks() == {("T", 0): -1, ("T", 1): 499}
     assert next_offsets(store, {TOPIC: "T"}) == {TOPIC: {0: 0, 1: 500}}
+
+
+def test_what_is_taken_out_of_kafkas_headers_is_what_they_say(spark):
+    position = StreamMetadata(5, 1, 9).to_bytes()
+    usual = [(name, b"1") for name in HEADER_NAMES[:8]]
+    times = [("event-time", b"170"), ("stream-time", b"190")]
+    headers = [
+        [*usual, *times],
+        [*usual, *times, ("origin", b"x"), ("position", position)],
+        [*usual, *times, ("position", b"too short")],
+        times,
+        [*times[::-1], *usual],
+        [*usual, ("event-time", b"soon"), ("stream-time", None)],
+        [*usual, ("event-time", b"-5"), ("stream-time", b"9" * 30)],
+        usual,
+        [],
+        None,
+    ]
+    records = admitted(0, len(headers))
+    rows = [{**record, "headers": found} for record, found in zip(records, headers, strict=True)]
+    table = pa.Table.from_pylist(rows, schema=RECORD_SCHEMA)
+    (whole,) = table.to_batches()
+    taken = spark.createDataFrame(table).coalesce(1).selectExpr(*COUNTED).toArrow()
+    (columns,) = taken.combine_chunks().to_batches()
+
+    assert "headers" not in columns.schema.names
+    for said, found in zip(times_in(whole), times_in(columns), strict=True):
+        assert found.tolist() == said.tolist()
+    assert positions_in(columns).to_pylist() == positions_in(whole).to_pylist()
+    assert positions_in(columns)[1].as_py() == position

@@ -24,13 +24,21 @@ from tests.spark.running import await_that, decided, run_pipeline, start_pipelin
 RECORDS = 4_000
 
 
-def make_home(home: Path, transport: dict[str, Any], ledger: str | None = None) -> DedupPipeline:
+def make_home(
+    home: Path,
+    transport: dict[str, Any],
+    ledger: str | None = None,
+    topics: dict[str, str] | None = None,
+) -> DedupPipeline:
     """Write a configuration whose batches are small, so that something is left to do when it is struck."""
     home.mkdir(parents=True, exist_ok=True)
     spelled = "".join(
         f"transport.{name} = {orjson.dumps(v).decode()}\n" for name, v in transport.items()
     )
-    spelled += "".join(f"dedup.{name} = {orjson.dumps(v).decode()}\n" for name, v in DEDUP.items())
+    spelled += "".join(
+        f"dedup.{name} = {orjson.dumps(v).decode()}\n"
+        for name, v in {**DEDUP, **(topics or {})}.items()
+    )
     if ledger:
         spelled += f'ledger.url = "{ledger}"\n'
     (home / FILE_NAME).write_text(
@@ -56,19 +64,21 @@ def kill_in_the_middle(home: Path) -> None:
     shutil.rmtree(home / "data" / "checkpoints")
 
 
+def on_kafka(home: Path, broker: KafkaBroker, ledger: str | None = None) -> DedupPipeline:
+    """Make a home folder whose topics nobody else uses."""
+    name = new_name()
+    transport = {"kind": "kafka", "kafka.bootstrap": broker.bootstrap, "raw_topic": f"{name}-raw"}
+    return make_home(
+        home, transport, ledger, {"destination": f"{name}-out", "late": f"{name}-late"}
+    )
+
+
 @pytest.fixture(params=["folder and SQLite", "Kafka and PostgreSQL"])
 def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> DedupPipeline:
     if request.param == "folder and SQLite":
         return make_home(tmp_path / "home", {})
-    broker: KafkaBroker = request.getfixturevalue("kafka_broker")
-    name = new_name()
-    names = {"dedup.destination": f"{name}-out", "dedup.late": f"{name}-late"}
-    home = tmp_path / "home"
-    transport = {"kind": "kafka", "kafka.bootstrap": broker.bootstrap, "raw_topic": f"{name}-raw"}
-    make_home(home, transport, request.getfixturevalue("postgres_url"))
-    with (home / FILE_NAME).open("a") as file:
-        file.writelines(f'{key} = "{value}"\n' for key, value in names.items())
-    return DedupPipeline(home, transport={})
+    broker = request.getfixturevalue("kafka_broker")
+    return on_kafka(tmp_path / "home", broker, request.getfixturevalue("postgres_url"))
 
 
 def test_killed_in_the_middle_without_its_checkpoints_each_key_is_written_once(
@@ -95,9 +105,10 @@ def test_killed_in_the_middle_without_its_checkpoints_each_key_is_written_once(
 
 
 def test_on_engine_state_each_key_comes_out_once_and_what_is_late_goes_elsewhere(
-    pipeline: DedupPipeline,
+    kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """Two runs on one checkpoint: the second remembers what the first kept."""
+    pipeline = on_kafka(tmp_path / "home", kafka_broker)
     now = int(time.time() * 1000) - 60_000
     before, after = make_orders(600, 5, now - 900_000), make_orders(600, 6, now)
     home = pipeline.settings.home

@@ -133,7 +133,15 @@ def _read_block(
         named = headers.get(row, _NO_HEADERS)
         if row in codes:
             rows.append(
-                (run_outside(named, rules.run_id), *_NOTHING_READ, stream_time, codes[row], None, None, "")
+                (
+                    run_outside(named, rules.run_id),
+                    *_NOTHING_READ,
+                    stream_time,
+                    codes[row],
+                    None,
+                    None,
+                    "",
+                )
             )
             continue
         found = read(raw, named, append_times[row], stream_time, rules, forgotten)

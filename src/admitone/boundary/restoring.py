@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,16 @@ from admitone.boundary.reconcile import RECONCILER, late_source
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import IntegrityError
 from admitone.ledger.columns import FACTS_SCHEMA
-from admitone.ledger.port import Block, Claimed, Outcome, Resolved, Source, SourceInfo
+from admitone.ledger.port import (
+    Block,
+    Blocked,
+    Claimed,
+    Destination,
+    Outcome,
+    Resolved,
+    Source,
+    SourceInfo,
+)
 from admitone.transport.port import Topic
 
 if TYPE_CHECKING:
@@ -53,6 +63,7 @@ class Restoring(OwnedPartition):
         published: Published,
         elsewhere: Elsewhere,
         mark_of: Callable[[Source], int],
+        ends: Mapping[tuple[str, str], Sequence[int]],
     ) -> None:
         self._is_stream = info.door == "stream"
         topic = Topic(info.topic, info.topic_id, 0) if self._is_stream else None
@@ -64,6 +75,7 @@ class Restoring(OwnedPartition):
         self._bus_offsets = published.rows["bus_offset"].to_numpy()
         self._elsewhere = elsewhere
         self._mark_of = mark_of
+        self._ends = ends
 
     def deliveries(self, until: int) -> pa.Table:
         """Return the next deliveries up to an offset, as many as make a block."""
@@ -146,6 +158,17 @@ class Restoring(OwnedPartition):
         )
         business_keys = tuple(headers["business-key"].decode() for headers in named)
         return ReadBlock(records, pa.Table.from_pylist(rows, schema=FACTS_SCHEMA), business_keys)
+
+    def _claim(
+        self, block: ReadBlock, destinations: tuple[Destination, ...]
+    ) -> tuple[ReadBlock, Claimed | Blocked]:
+        """Claim with the ends that were known before: should this be interrupted, the next one looks from there."""
+        return super()._claim(block, tuple(map(self._as_known, destinations)))
+
+    def _as_known(self, place: Destination) -> Destination:
+        known = self._ends.get((place.topic, place.topic_id), ())
+        ends = (known[number] if number < len(known) else 0 for number in range(len(place.ends)))
+        return replace(place, ends=tuple(ends))
 
     def _check_circuit(self, claimed: Claimed) -> None:
         """Everything was decided once already."""

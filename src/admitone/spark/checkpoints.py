@@ -8,6 +8,7 @@ Only deduplication on engine state keeps its folder: what it remembers is nowher
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import uuid
 from pathlib import Path
@@ -46,7 +47,9 @@ def batch_ends(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
 
 def state_checkpoint(settings: Settings, topic: Topic) -> Path:
     """Return the folder of the dedup pipeline on engine state for one incarnation of its source."""
-    return settings.resolve(settings.spark.checkpoints) / f"deduplicate-{topic.topic_id}"
+    # A topic's id may hold a slash.
+    incarnation = hashlib.sha256(topic.topic_id.encode()).hexdigest()[:16]
+    return settings.resolve(settings.spark.checkpoints) / f"deduplicate-{incarnation}"
 
 
 def committed_ends(checkpoint: Path) -> dict[str, dict[int, int]] | None:

@@ -7,7 +7,7 @@ and puts what it cannot judge into a topic of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,13 @@ from admitone.spark.deduplicate import KEY, REASON, TIME, deduplicate, keyed
 from admitone.spark.failures import told_in_a_line
 from admitone.spark.source import log_stream
 from admitone.spark.state import state_metrics, use_rocksdb
-from admitone.transport.contract import check_contracts, create_topic, dedup_contracts, dedup_source
+from admitone.transport.contract import (
+    check_contracts,
+    create_topic,
+    dedup_contracts,
+    dedup_source,
+    late_contract,
+)
 from admitone.transport.open import open_transport
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
 
@@ -169,8 +175,7 @@ def _did_something(progress: Any) -> bool:
 
 def _must_have_topics(settings: Settings, transport: Transport) -> None:
     """Create what is written to where it is missing; refuse what is not as agreed."""
-    (wanted,) = dedup_contracts(settings)
-    contracts = (wanted, replace(wanted, topic=settings.dedup.late))
+    contracts = (*dedup_contracts(settings), late_contract(settings))
     for checked in check_contracts(contracts, transport, {}):
         if checked.is_new and settings.transport.create_topics:
             create_topic(checked.contract, transport)
