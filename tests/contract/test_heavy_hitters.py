@@ -23,7 +23,7 @@ from admitone.transport.port import OUTGOING_SCHEMA
 from tests.counting import count_next
 from tests.support import Pipeline
 
-EVENTS = {0.7: 16_000, 1.0: 6_000, 1.2: 6_000}
+EVENTS = {0.7: 23_000, 1.0: 6_000, 1.2: 6_000}
 WINDOWS_COMPARED = 12
 
 

@@ -42,20 +42,21 @@ def open_history(settings: Settings) -> HistoryReader | None:
     return HistoryReader(settings.history.url)
 
 
-def _redis(settings: Settings) -> Outlet:
-    from admitone.results.redis import RedisResults
-
+def redis_access(settings: Settings) -> tuple[str, str, str]:
+    """Return where Redis is, the password, and the authority that signs its certificate."""
     results = settings.results
     password = results.password.get_secret_value()
     if not password and results.password_file:
         password = _file(settings, results.password_file).read_text(encoding="utf-8").strip()
-    return RedisResults(
-        results.url,
-        results.expire.model_dump(),
-        password,
-        str(_file(settings, results.ssl_ca)) if results.ssl_ca else "",
-        results.interval,
-    )
+    return results.url, password, str(_file(settings, results.ssl_ca)) if results.ssl_ca else ""
+
+
+def _redis(settings: Settings) -> Outlet:
+    from admitone.results.redis import RedisResults
+
+    url, password, ssl_ca = redis_access(settings)
+    results = settings.results
+    return RedisResults(url, results.expire.model_dump(), password, ssl_ca, results.interval)
 
 
 def _file(settings: Settings, path: str) -> Path:
