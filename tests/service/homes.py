@@ -16,8 +16,10 @@ from typing import Any
 
 import httpx
 
-from admitone.analytics.open import open_sketch_store
+from admitone.analytics.open import item_rules, open_sketch_reader, open_sketch_store
+from admitone.analytics.publishing import publish
 from admitone.analytics.steps import Counting
+from admitone.results.open import open_outlets
 from admitone.settings import FILE_NAME, Settings
 from admitone.traffic import GeneratorOptions, generate
 from admitone.transport.open import open_transport
@@ -48,6 +50,15 @@ def count_everything(settings: Settings) -> None:
                 deltas = counting.count(plan, [batch], now)
                 store.commit(counting.gather(plan, deltas, now, {}))
     store.close()
+
+
+def publish_everything(settings: Settings) -> None:
+    """Write what was counted to Redis, as the counting query does."""
+    reader = open_sketch_reader(settings)
+    for outlet in open_outlets(settings):
+        publish(reader, item_rules(settings), outlet)
+        outlet.close()
+    reader.close()
 
 
 def fill(home: Path, events: int = 3_000, seed: int = 5, **options: Any) -> Settings:

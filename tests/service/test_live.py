@@ -75,10 +75,26 @@ def test_more_watchers_than_may_are_refused(tmp_path):
         running.client() as client,
         client.stream("GET", "/v1/live") as live,
     ):
-        next(events(live))
+        told = events(live)
+        next(told)
         refused = client.get("/v1/live")
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
+
+
+def test_a_watcher_who_comes_later_is_told_everything_too(client):
+    for _ in range(2):
+        with client.stream("GET", "/v1/live", params={"beats": 1}) as live:
+            assert dict(events(live)).keys() == {"rates", "lag", "gate"}
+
+
+def test_events_are_those_the_description_names(client):
+    schema = client.get("/openapi.json").json()
+    content = schema["paths"]["/v1/live"]["get"]["responses"]["200"]["content"]
+    named = content["text/event-stream"]["schema"]["properties"]["event"]["enum"]
+    with client.stream("GET", "/v1/live", params={"beats": 1, "dimension": "url"}) as live:
+        assert live.headers["content-type"].startswith("text/event-stream")
+        assert dict(events(live)).keys() == set(named)
 
 
 def _sees_run(changed: dict[str, dict]) -> bool:

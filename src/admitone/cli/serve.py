@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from admitone.cli.output import Home, Json, err, print_json, settings_at
+
+if TYPE_CHECKING:
+    from admitone.settings import Settings
 
 
 class TokenRole(StrEnum):
@@ -36,23 +39,32 @@ def serve(
     """Serve the API, the synchronous door, the dashboard and metrics until it is stopped."""
     from admitone.service.server import serve as run
 
-    chosen: dict[str, Any] = {}
-    if host is not None:
-        chosen["host"] = host
-    if port is not None:
-        chosen["port"] = port
     settings = settings_at(home)
-    if chosen:
-        service = settings.service.model_copy(update=chosen)
-        settings = settings.model_copy(update={"service": service})
+    if host is not None:
+        settings = _changed(settings, host=host)
+    if port is not None:
+        settings = on_port(settings, port)
+    run(settings, announce_json if as_json else announce)
 
-    def announce(address: str) -> None:
-        if as_json:
-            print_json({"url": address, "pid": os.getpid()})
-        else:
-            err().print(f"serving {address} (Ctrl-C stops it)", markup=False, highlight=False)
 
-    run(settings, announce)
+def on_port(settings: Settings, port: int) -> Settings:
+    """Return the settings with another port for the service."""
+    return _changed(settings, port=port)
+
+
+def announce(address: str) -> None:
+    """Say where the service is."""
+    err().print(f"serving {address} (Ctrl-C stops it)", markup=False, highlight=False)
+
+
+def announce_json(address: str) -> None:
+    """Say where the service is, to a program."""
+    print_json({"url": address, "pid": os.getpid()})
+
+
+def _changed(settings: Settings, **changes: object) -> Settings:
+    service = settings.service.model_copy(update=changes)
+    return settings.model_copy(update={"service": service})
 
 
 def token(

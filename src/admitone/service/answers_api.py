@@ -73,11 +73,7 @@ ItemKey = Annotated[str, Path(min_length=1, max_length=2_000, examples=["/home"]
 async def top(_: Reader, service: Service, question: Annotated[TopQuestion, Query()]) -> Response:
     """Show the heaviest items of a list, with bounds."""
     return answer(
-        await service.asking.ask(
-            lambda: service.stores.answers().top(
-                question.dimension, question.window, question.where, question.k
-            )
-        )
+        await service.top(question.dimension, question.window, question.where, question.k)
     )
 
 

@@ -42,7 +42,7 @@ def create_app(settings: Settings) -> FastAPI:
             yield
         finally:
             await context.pulse.stop()
-            context.close()
+            await context.close()
 
     app = FastAPI(lifespan=living, docs_url=None, redoc_url=None, redirect_slashes=False)
     app.state.context = context

@@ -36,7 +36,12 @@ _BODY: Final[dict[str, Any]] = {
     "required": True,
     "content": {
         "application/json": {
-            "schema": {"type": "array", "items": {}, "description": "Envelopes, in their order."},
+            "schema": {
+                "anyOf": [
+                    {"type": "array", "items": {}, "description": "Envelopes, in their order."},
+                    {"type": "object", "description": "One envelope."},
+                ]
+            },
             "examples": {"one": {"value": [_EVENT]}},
         },
         "application/x-ndjson": {

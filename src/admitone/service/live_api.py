@@ -19,7 +19,15 @@ from admitone.service.problems import Refused, busy, from_error
 router = APIRouter(prefix="/v1")
 
 _QUIET_BEATS: Final = 10
-_EXAMPLE: Final = 'event: lag\ndata: {"undecided": 0, "uncounted": 0}\n\n'
+_EVENT: Final = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["topk", "rates", "lag", "gate"]},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    "examples": [{"event": "lag", "data": '{"undecided": 0, "uncounted": 0}'}],
+}
 
 
 class LiveQuestion(BaseModel):
@@ -43,7 +51,7 @@ class LiveQuestion(BaseModel):
         **problems(),
         200: {
             "description": "Events `topk`, `rates`, `lag` and `gate`, each when it changes.",
-            "content": {"text/event-stream": {"schema": {"type": "string"}, "example": _EXAMPLE}},
+            "content": {"text/event-stream": {"schema": _EVENT}},
         },
     },
 )
@@ -62,18 +70,19 @@ async def live(
 
 async def _events(service: Context, question: LiveQuestion) -> AsyncIterator[bytes]:
     yield b"retry: 2000\n\n"
-    async with service.pulse.watched():
-        number, told, top = 0, 0, None
+    async with service.pulse.watched() as seen:
+        # Whoever comes later is told everything first, also what did not change since.
+        number, shown, told, top = seen, 0, seen, None
         beats = question.beats
         while not service.pulse.stopping.is_set() and (beats is None or beats > 0):
             beat = await service.pulse.after(number)
-            fresh = [(name, document) for name, (at, document) in beat.parts.items() if at > number]
+            fresh = [(name, document) for name, (at, document) in beat.parts.items() if at > shown]
             if question.dimension is not None:
                 found = await _top(service, question)
                 if found != top:
                     top = found
                     fresh.append(("topk", top))
-            number = beat.number
+            number = shown = beat.number
             for name, document in fresh:
                 yield b"event: " + name.encode() + b"\ndata: " + orjson.dumps(document) + b"\n\n"
             if fresh:
@@ -88,11 +97,7 @@ async def _top(service: Context, question: LiveQuestion) -> dict[str, Any]:
     assert question.dimension is not None
     try:
         return dict(
-            await service.asking.ask(
-                lambda: service.stores.answers().top(
-                    question.dimension or "", question.window, question.where, question.k
-                )
-            )
+            await service.top(question.dimension, question.window, question.where, question.k)
         )
     except AdmitoneError as error:
         refused = from_error(error)

@@ -28,6 +28,8 @@ from admitone.core.errors import (
 
 MEDIA_TYPE: Final = "application/problem+json"
 _RETRY_AFTER_S: Final = 1
+# As RFC 9110 spells them; Python's own names changed between its versions.
+_TITLES: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
 
 _STATUS: Final[dict[type[AdmitoneError], HTTPStatus]] = {
     NotFound: HTTPStatus.NOT_FOUND,
@@ -100,7 +102,7 @@ def problem_response(refused: Refused) -> Response:
     """Return the problem document of a refusal."""
     document = {
         "type": f"urn:admitone:problem:{refused.code}",
-        "title": refused.status.phrase,
+        "title": _title(refused.status),
         "status": int(refused.status),
         "detail": refused.detail,
         "code": refused.code,
@@ -134,8 +136,8 @@ def tell_problems(app: FastAPI) -> None:
         status = HTTPStatus(error.status_code)
         headers = dict(error.headers or {})
         detail = error.detail if error.detail != status.phrase else status.description
-        code = status.name
-        return problem_response(Refused(status, code, detail or status.phrase, None, headers))
+        code = _title(status).upper().replace(" ", "_")
+        return problem_response(Refused(status, code, detail or _title(status), None, headers))
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_: Request, error: RequestValidationError) -> Response:
@@ -158,6 +160,10 @@ def tell_problems(app: FastAPI) -> None:
                 "The service made a mistake; its log says which.",
             )
         )
+
+
+def _title(status: HTTPStatus) -> str:
+    return _TITLES.get(status, status.phrase)
 
 
 def _retry_after() -> dict[str, str]:

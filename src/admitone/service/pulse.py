@@ -34,6 +34,10 @@ _OVERLAP_MS: Final = 10_000
 """A block is seen this much later than its time of decision, at most."""
 _LAG_EVERY: Final = 2
 _RECOUNT_EVERY_S: Final = 30.0
+_RECOUNT_AFTER_S: Final = 5.0
+"""How soon a run is recounted again: where nothing moved, and where something did."""
+_COST_SHARE: Final = 10
+"""Recounting for those who watch takes at most one part of so many of the time."""
 _RUNS_SHOWN: Final = 20
 
 
@@ -86,7 +90,6 @@ class Pulse:
         self._beat = Beat(0)
         self._changed = asyncio.Condition()
         self._woken = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._recounted: dict[str, tuple[Any, float]] = {}
         self.stopping = asyncio.Event()
 
@@ -96,14 +99,15 @@ class Pulse:
         return self._watchers
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
-        """Look while somebody is within."""
+    async def watched(self) -> AsyncIterator[int]:
+        """Look while somebody is within; what they have not seen comes after the beat that is returned."""
         self._watchers += 1
+        seen = 0
         if self._task is None or self._task.done():
-            self._loop = asyncio.get_running_loop()
+            seen = self._beat.number
             self._task = asyncio.create_task(self._look_again_and_again())
         try:
-            yield
+            yield seen
         finally:
             self._watchers -= 1
 
@@ -148,11 +152,7 @@ class Pulse:
             looks["lag"] = self._asking.ask(self._lag)
         looks["gate"] = self._gates()
         for name, look in looks.items():
-            try:
-                document = await look
-            except (AdmitoneError, Refused) as error:
-                refused = from_error(error) if isinstance(error, AdmitoneError) else error
-                document = {"problem": refused.detail, "remedy": refused.remedy}
+            document = await _told(look)
             if name not in found or found[name][1] != document:
                 found[name] = (number, document)
         return found
@@ -173,8 +173,9 @@ class Pulse:
         for run_id, state in list(runs.items())[-_RUNS_SHOWN:]:
             known = self._runs.last(run_id)
             seen, at = self._recounted.get(run_id, (None, 0.0))
-            due = time.monotonic() - at > (0 if seen != (stamp, state) else _RECOUNT_EVERY_S)
-            if known is None or (due and not known.is_fresh):
+            pause = _RECOUNT_EVERY_S if seen == (stamp, state) else _RECOUNT_AFTER_S
+            cost = 0.0 if known is None else _COST_SHARE * known.took_s
+            if known is None or time.monotonic() - at > max(pause, cost):
                 known = await self._runs.of(run_id)
                 self._recounted[run_id] = ((stamp, state), time.monotonic())
             blockers = sum(len(check["blockers"]) for check in known.document["checks"])
@@ -200,3 +201,15 @@ class Pulse:
                 len(ledger.pending_evidence()),
                 len(ledger.pending_resolutions()),
             )
+
+
+async def _told(look: Awaitable[Any]) -> Any:
+    """Return what a look found, or why it found nothing: who watches is told, and the next look may find more."""
+    try:
+        return await look
+    except (AdmitoneError, Refused) as error:
+        refused = from_error(error) if isinstance(error, AdmitoneError) else error
+        return {"problem": refused.detail, "remedy": refused.remedy}
+    except Exception:
+        log.exception("a look failed")
+        return {"problem": "The service made a mistake; its log says which.", "remedy": None}

@@ -37,12 +37,6 @@ async def list_runs(_: Reader, service: Service) -> Response:
     return answer({"runs": [{"run_id": run, "state": state} for run, state in found.items()]})
 
 
-@router.get("/runs/{run:path}", response_model=documents.RunDocument, responses=problems(404))
-async def show_run(_: Reader, service: Service, run: RunId) -> Response:
-    """Show a run's books, its gate and what blocks it."""
-    return answer((await service.runs.of(run)).document)
-
-
 @router.post(
     "/runs/{run:path}/close", response_model=documents.Closed, responses=problems(404, 409)
 )
@@ -61,6 +55,12 @@ async def close_run(_: Operator, service: Service, run: RunId, closure: Closure)
             checks=document["checks"],
         )
     return answer(document)
+
+
+@router.get("/runs/{run:path}", response_model=documents.RunDocument, responses=problems(404))
+async def show_run(_: Reader, service: Service, run: RunId) -> Response:
+    """Show a run's books, its gate and what blocks it."""
+    return answer((await service.runs.of(run)).document)
 
 
 @router.get("/status", response_model=documents.Status, responses=problems())

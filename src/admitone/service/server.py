@@ -31,9 +31,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
-        limit_concurrency=2_000,
         backlog=1_024,
-        h11_max_incomplete_event_size=64 << 10,
     )
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
     _Server(config, app).run(sockets=[listening])

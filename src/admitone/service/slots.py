@@ -9,13 +9,15 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
 from admitone.ledger.open import is_postgres
 from admitone.settings import Settings
+
+if TYPE_CHECKING:
+    from admitone.postgres_connect import Connection
 
 _SLOTS: Final = 256
 
@@ -64,7 +66,7 @@ class FileSlot:
 class DatabaseSlot:
     """A slot held by a connection's advisory lock."""
 
-    def __init__(self, number: int, connection: object) -> None:
+    def __init__(self, number: int, connection: Connection) -> None:
         self.number = number
         self._connection = connection
 
@@ -73,15 +75,14 @@ class DatabaseSlot:
         import psycopg
 
         try:
-            self._connection.execute("SELECT 1")  # type: ignore[attr-defined]
+            self._connection.execute("SELECT 1")
         except psycopg.Error:
             return False
         return True
 
     def release(self) -> None:
         """Let somebody else have it."""
-        with suppress(Exception):
-            self._connection.close()  # type: ignore[attr-defined]
+        self._connection.close()
 
 
 def _take_in_database(settings: Settings) -> DatabaseSlot:

@@ -8,6 +8,7 @@ from typing import Any
 
 from admitone.analytics.answers import open_answers
 from admitone.analytics.open import item_rules, open_sketch_reader
+from admitone.analytics.port import SketchReader
 from admitone.evidence.closure import gate_of
 from admitone.evidence.open import open_store
 from admitone.evidence.store import EvidenceStore
@@ -51,6 +52,10 @@ class Stores:
     def _meter(self) -> LagMeter:
         return LagMeter(self.settings)
 
+    @cached_property
+    def _sketches(self) -> SketchReader:
+        return open_sketch_reader(self.settings)
+
     def answers(self) -> Answers:
         """Return the answers about heavy hitters, once something was counted."""
         with self._opening:
@@ -77,8 +82,7 @@ class Stores:
 
     def dimensions(self) -> list[dict[str, Any]]:
         """Return the lists there are: dimensions with their attributes and the values that have a list."""
-        reader = open_sketch_reader(self.settings)
-        kept = reader.kept_values() if self._counted() else {}
+        kept = self._sketches.kept_values() if self._counted() else {}
         found: dict[str, dict[str, Any]] = {}
         for rule in item_rules(self.settings):
             entry = found.setdefault(

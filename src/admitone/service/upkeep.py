@@ -49,7 +49,8 @@ class Upkeep:
                 if evidence.write_pending(wall_clock()):
                     kept = self._settings.evidence.journal_retention
                     ledger.expire_journal(wall_clock() - kept)
-                    ledger.expire_segments(self._settings.dedup.retention)
+                    dedup = self._settings.dedup
+                    ledger.expire_segments(dedup.retention, dedup.idle_after)
             except AdmitoneError as error:
                 log.warning("evidence waits", extra={"code": error.code, "problem": error.problem})
             except OSError as error:

@@ -15,7 +15,7 @@ export async function showQuarantine() {
   const list = $("held");
   let found;
   try {
-    found = await get("/v1/quarantine", { run: state.run, limit: 1000 });
+    found = await get("/v1/quarantine", { run: state.run, limit: 500 });
   } catch (problem) {
     if (mine === asked) list.replaceChildren(el("li", {}, nothing([problem.message, problem.remedy || ""])));
     return;

@@ -109,7 +109,7 @@ export function freshen() {
     `error at most ${last.error_bound} %`,
     commonOrigin(last.items).replace(/^https?:\/\//, "") || null,
     last.updated_at ? `as of ${ago(Date.parse(last.updated_at))}` : null,
-    last.source?.served_from ? `from ${last.source.served_from}` : null,
+    last.source?.instead_of ? `from the store, ${last.source.instead_of} does not have it` : null,
   ];
   say($("top-foot"), parts.filter(Boolean).join(" · "));
 }
