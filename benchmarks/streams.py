@@ -45,6 +45,7 @@ class PeerFigures:
     cpu_us_per_event: float
     peak_memory_mb: int
     state_mb: int
+    state_bytes: int
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,7 @@ def _figures(
         round((last.cpu - warm.cpu) / steady * 1e6, 1),
         max(sample.memory for sample in samples) >> 20,
         state >> 20,
+        state,
     )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from admitone.settings import Settings, load_settings
     from admitone.spark.aggregates import aggregate_partitions
     from admitone.spark.analytics import analytics_query
-    from admitone.spark.boundary import boundary_query
+    from admitone.spark.boundary import boundary_query, dedup_query
     from admitone.spark.deduplicate import deduplicate
     from admitone.spark.metadata import metadata_key
     from admitone.spark.replays import filter_replays, mark_replays
@@ -42,6 +42,7 @@ _HOMES = {
     "aggregate_partitions": "admitone.spark.aggregates",
     "analytics_query": "admitone.spark.analytics",
     "boundary_query": "admitone.spark.boundary",
+    "dedup_query": "admitone.spark.boundary",
     "deduplicate": "admitone.spark.deduplicate",
     "filter_replays": "admitone.spark.replays",
     "load_settings": "admitone.settings",
@@ -83,6 +84,7 @@ __all__ = [
     "aggregate_partitions",
     "analytics_query",
     "boundary_query",
+    "dedup_query",
     "deduplicate",
     "filter_replays",
     "load_settings",

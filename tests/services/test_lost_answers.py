@@ -11,9 +11,8 @@ import pytest
 
 from admitone.core.errors import Fenced, ServiceUnreachable
 from admitone.ledger.books import books
-from admitone.ledger.port import Blocked, Source
+from admitone.ledger.port import ADMISSION_STORE, Blocked, Source
 from admitone.ledger.postgres import PostgresLedger
-from admitone.ledger.port import ADMISSION_STORE
 from admitone.ledger.postgres_segments import Segments
 from tests.ledgers import (
     NEW,

@@ -208,19 +208,20 @@ def test_windows_can_be_listed_with_what_a_list_amounts_to_in_them(answers):
         answers.window_totals("url", size="2h")
 
 
-def test_a_stopped_counter_makes_the_upper_bound_the_total_and_the_answer_says_so(tmp_path):
+def test_an_answer_says_when_a_counter_has_stopped_and_its_bounds_still_hold(tmp_path):
     counts = Counts(tmp_path, {"topk": {"k": 1, "width": 16, "depth": 1}})
     many = {f"light {number}": 1 for number in range(200)}
     for _ in range(3):
         counts.add(0, {"url": {"heavy": (1 << 31) - 1, **many}})
     answers = SketchAnswers(counts.store, item_rules(counts.settings))
-    hour, day = (answers.item("url", "light 7", window) for window in ("1h", "1d"))
-    heavy = answers.item("url", "heavy", "1h")
+    true = 3 * ((1 << 31) - 1)
+    heavy, light = (answers.item("url", item, "1h") for item in ("heavy", "light 7"))
 
-    assert hour["parameters"]["saturated"]
-    assert heavy["upper"] == heavy["total"] == 3 * ((1 << 31) - 1) + 600
-    assert heavy["lower"] <= 3 * ((1 << 31) - 1) <= heavy["upper"]
-    assert day["parameters"]["counter_bits"] == 64
+    assert heavy["parameters"]["saturated"]
+    assert answers.top("url", "1h")["parameters"]["saturated"]
+    assert heavy["lower"] <= true <= heavy["upper"] <= heavy["total"] == true + 600
+    assert light["lower"] <= 3 <= light["upper"]
+    assert answers.item("url", "heavy", "1d")["parameters"]["counter_bits"] == 64
 
 
 def test_before_the_first_count_there_is_no_answer_and_no_file(tmp_path):

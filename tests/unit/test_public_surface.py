@@ -13,8 +13,8 @@ from admitone.core.errors import AdmitoneError
 SURFACE = {
     "AdmitoneError", "AmbiguityRemains", "Boundary", "ConfigurationError", "Fenced", "IntegrityError",
     "Ledger", "MarkMoved", "NotFound", "RunIsRed", "ServiceUnreachable", "Settings", "StreamMetadata",
-    "Transport", "aggregate_partitions", "analytics_query", "boundary_query", "deduplicate", "filter_replays",
-    "load_settings", "mark_replays", "metadata_key", "open_boundary", "producer_id",
+    "Transport", "aggregate_partitions", "analytics_query", "boundary_query", "dedup_query", "deduplicate",
+    "filter_replays", "load_settings", "mark_replays", "metadata_key", "open_boundary", "producer_id",
 }  # fmt: skip
 
 

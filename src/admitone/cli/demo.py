@@ -15,12 +15,16 @@ from admitone.cli.output import Home, err, number, out
 
 if TYPE_CHECKING:
     from admitone.ops.lag import Lag
+    from admitone.settings import Settings
     from admitone.traffic import Truth
 
 
 def demo(
     events: Annotated[int, typer.Option(help="How many deliveries.", min=20_000)] = 50_000,
     seed: Annotated[int, typer.Option(help="Which traffic.")] = 7,
+    serving: Annotated[
+        bool, typer.Option("--serve", help="Leave the dashboard up with the demo's data.")
+    ] = False,
     home: Home = None,
 ) -> None:
     """Make traffic, kill the pipeline in the middle, delete its checkpoints, resume, and check everything."""
@@ -80,7 +84,22 @@ def demo(
         f" {number(compared['bounds'])} bounds in {number(compared['answers'])} answers"
         f" ({time.monotonic() - began:.0f} s)"
     )
-    console.print(f"look around: admitone --home {folder} top --dimension productId --window 1d")
+    if serving:
+        _serve(settings)
+    else:
+        console.print(f"look around: admitone --home {folder} serve")
+
+
+def _serve(settings: Settings) -> None:
+    """Leave the dashboard up, on its usual port where that is free."""
+    from admitone.cli.serve import announce, on_port
+    from admitone.core.errors import ConfigurationError
+    from admitone.service.server import serve
+
+    try:
+        serve(settings, announce)
+    except ConfigurationError:
+        serve(on_port(settings, 0), announce)
 
 
 def _traffic(truth: Truth) -> str:

@@ -21,7 +21,7 @@ from admitone.cli.output import (
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
-    from admitone.core.contract import Checked, Keeping
+    from admitone.core.contract import Checked, Contract, Keeping
     from admitone.settings import Settings
 
 app = typer.Typer(
@@ -30,35 +30,41 @@ app = typer.Typer(
 
 _EXIT_DRIFT = 7
 
+Dedup = Annotated[
+    bool, typer.Option("--dedup", help="The dedup pipeline's topics, not those of the map.")
+]
+
 
 @app.command("check")
-def check(home: Home = None, as_json: Json = False) -> None:
+def check(dedup: Dedup = False, home: Home = None, as_json: Json = False) -> None:
     """Compare the topics with the map; exit with 7 where they differ."""
-    settings = settings_at(home)
-    _show(settings, _boundary(settings), as_json)
+    _show(settings_at(home), as_json, dedup)
 
 
 @app.command("create")
-def create(author: Author = None, home: Home = None, as_json: Json = False) -> None:
+def create(
+    dedup: Dedup = False, author: Author = None, home: Home = None, as_json: Json = False
+) -> None:
     """Create the topics that are missing, as the map says, and accept them; then check all."""
     from admitone.boundary.admission import wall_clock
-    from admitone.transport.contract import check_contracts, create_topic, raw_contract
+    from admitone.transport.contract import check_contracts, create_topic
 
     settings = settings_at(home)
-    boundary = _boundary(settings)
+    boundary = _boundary(settings, dedup)
     made = boundary.topics.create(wall_clock(), author_of(author), "admitone topics create")
-    for raw in check_contracts([raw_contract(settings)], boundary.transport, {}):
-        if raw.live is None:
-            made.append(create_topic(raw.contract, boundary.transport).name)
+    for other in check_contracts(_others(settings, dedup), boundary.transport, {}):
+        if other.live is None:
+            made.append(create_topic(other.contract, boundary.transport).name)
     if not as_json:
         err().print(f"created {', '.join(made)}" if made else "nothing is missing", markup=False)
-    _show(settings, boundary, as_json)
+    _show(settings, as_json, dedup)
 
 
 @app.command("accept")
 def accept(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the map.")],
     why: Annotated[str, typer.Option("--reason", help="Why; kept with the acceptance.")],
+    dedup: Dedup = False,
     author: Author = None,
     home: Home = None,
     as_json: Json = False,
@@ -67,27 +73,36 @@ def accept(
     from admitone.boundary.admission import wall_clock
 
     settings = settings_at(home)
-    boundary = _boundary(settings)
+    boundary = _boundary(settings, dedup)
     new = boundary.topics.accept(topic, wall_clock(), author_of(author), why)
     if not as_json:
         err().print(f"{topic} {'accepted' if new else 'was accepted before'}", markup=False)
-    _show(settings, boundary, as_json)
+    _show(settings, as_json, dedup)
 
 
-def _boundary(settings: Settings) -> Boundary:
-    from admitone.boundary.open import open_boundary
+def _boundary(settings: Settings, dedup: bool) -> Boundary:
+    from admitone.boundary.open import open_boundary, open_dedup
 
-    return open_boundary(settings)
+    return open_dedup(settings) if dedup else open_boundary(settings)
 
 
-def _show(settings: Settings, boundary: Boundary, as_json: bool) -> None:
+def _others(settings: Settings, dedup: bool) -> list[Contract]:
+    """Return the topics that nothing is admitted to: what is read, and what engine state cannot judge."""
+    from admitone.transport.contract import late_contract, raw_contract
+
+    reads_raw = not dedup or settings.dedup_source == settings.transport.raw_topic
+    raw = [raw_contract(settings)] if reads_raw else []
+    return [*raw, late_contract(settings)] if dedup else raw
+
+
+def _show(settings: Settings, as_json: bool, dedup: bool) -> None:
     """Print the topics next to their contracts; exit with 7 where they differ."""
     from dataclasses import asdict
 
     from admitone.evidence.contract import check_topics
-    from admitone.transport.contract import raw_contract
 
-    contracts = (raw_contract(settings), *boundary.options.contracts)
+    boundary = _boundary(settings, dedup)
+    contracts = (*_others(settings, dedup), *boundary.options.contracts)
     found = check_topics(contracts, boundary.ledger, boundary.transport)
     if as_json:
         accepted = boundary.ledger.accepted_topics(boundary.transport.cluster)

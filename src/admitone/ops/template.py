@@ -101,6 +101,21 @@ driver_memory = "2g"
 shuffle_partitions = 2
 checkpoints = "data/checkpoints"
 
+[service]                    # admitone serve; listening elsewhere needs tokens, which admitone token makes
+host = "127.0.0.1"
+port = 8600
+slots = 1                    # lanes of the synchronous door, each a source partition of its own
+max_body = 8000000           # bytes of a request
+max_batch = 1000             # events of a request
+max_waiting = 10000          # events waiting at the door; more are answered 429
+max_page = 1000              # decisions on a page
+max_windows = 1500           # windows in an item's history
+max_watchers = 100           # of /v1/live
+door_timeout = "30s"
+answer_timeout = "30s"
+evidence_interval = "2s"
+log = "errors"               # or "all": a line for every request
+
 # Where admitted events go. An event type has one destination.
 [[topics]]
 family = "traffic"
@@ -190,6 +205,10 @@ url = "postgresql://admitone@db.internal/admitone"   # the password: PGPASSWORD,
 
 [spark]
 master = "local[2,4]"        # or spark://host:7077
+
+[service]
+host = "127.0.0.1"           # elsewhere only with tokens: admitone token NAME --role read|operate|ingest
+slots = 2                    # lanes of the synchronous door
 
 # Where admitted events go: one family of events, one topic. The first key field that is present chooses the
 # partition, so that what belongs together stays in order. An event type needs a schema to be admitted; those below

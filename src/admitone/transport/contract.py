@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from admitone.core.contract import Checked, Contract, Keeping, Live, compare
 from admitone.core.errors import ContractDrift, NotFound
@@ -27,6 +28,12 @@ def dedup_contracts(settings: Settings) -> tuple[Contract, ...]:
     wanted = settings.dedup
     keeping = Keeping(wanted.replication, wanted.topic_retention, "delete")
     return (Contract(wanted.destination, wanted.partitions, keeping),)
+
+
+def late_contract(settings: Settings) -> Contract:
+    """Return what the topic is to be like that holds what engine state cannot judge."""
+    (written,) = dedup_contracts(settings)
+    return replace(written, topic=settings.dedup.late)
 
 
 def raw_contract(settings: Settings) -> Contract:
