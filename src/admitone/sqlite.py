@@ -32,11 +32,16 @@ class Database:
         self._migrated_in: int | None = None
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Hold the write lock; commit at the end unless it was rolled back, roll back on any error."""
+    def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """Hold the write lock; commit at the end unless it was rolled back, roll back on any error.
+
+        What may be done again after a power failure need not wait for the disk while others wait for the lock.
+        """
         connection = self._connection()
-        self._begin(connection)
+        if not durable:
+            connection.execute("PRAGMA synchronous=NORMAL")
         try:
+            self._begin(connection)
             yield connection
             if connection.in_transaction:
                 connection.execute("COMMIT")
@@ -44,6 +49,9 @@ class Database:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        finally:
+            if not durable:
+                connection.execute("PRAGMA synchronous=FULL")
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Wait for the write lock, looking often: SQLite's own waiting sleeps up to 100 ms at a time."""

@@ -35,10 +35,10 @@ def decisions(ledger: LedgerReader, wanted: Filter) -> Iterator[Row]:
             yield from _rows(block, facts, verdicts, bus, rows, positions, _later(ledger, block))
 
 
-def decisions_of(ledger: LedgerReader, block_id: int, positions: Positions) -> list[Row]:
+def decisions_of(
+    block: Block, facts: pa.Table, verdicts: pa.Table, bus: pa.Table | None, positions: Positions
+) -> list[Row]:
     """Return the decisions of one decided block, in the order of its deliveries."""
-    (found,) = ledger.decided(Filter(record=(block_id, 0)))
-    block, facts, verdicts, bus = found
     return list(_rows(block, facts, verdicts, bus, np.arange(facts.num_rows), positions, {}))
 
 

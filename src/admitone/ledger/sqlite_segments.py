@@ -17,7 +17,7 @@ from admitone.core.segments import Segment, is_droppable, segment_for, segment_n
 from admitone.ledger.claims import Holder, keys_of
 from admitone.ledger.stored import NEVER_FORGOTTEN
 
-_SLICE = 10_000
+_SLICE = 4_000
 _NEVER = -(1 << 63)
 
 _FOUND = """SELECT c.ordinal, k.block_id, k.ordinal, k.payload_hash, k.event_time, b.state, b.refused

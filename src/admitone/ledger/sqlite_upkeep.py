@@ -99,7 +99,7 @@ class SqliteUpkeep(SqliteTopics):
             while before is not None:
                 with self._database.snapshot() as db:
                     before = Segments(db, store).slice_end(segment)
-                with self._database.transaction() as db:
+                with self._database.transaction(durable=False) as db:
                     Segments(db, store).delete(segment, before)
                 time.sleep(_PAUSE_S)
         return [segments.name(segment) for segment in expired]
@@ -114,7 +114,7 @@ class SqliteUpkeep(SqliteTopics):
             ).fetchall()
         dropped = 0
         for numbers in _portions(found, _JOURNAL_AT_ONCE):
-            with self._database.transaction() as db:
+            with self._database.transaction(durable=False) as db:
                 dropped += db.executemany(
                     "DELETE FROM journal WHERE block_id = (SELECT block_id FROM block"  # noqa: S608
                     f" WHERE {_JOURNAL_EXPIRED} AND block_id = ?)",
