@@ -21,7 +21,7 @@ from tests.services.kafka import KafkaBroker, read_committed
 from tests.services.kafka_records import new_name
 from tests.spark.running import await_that, decided, run_pipeline, start_pipeline
 
-RECORDS = 4_000
+RECORDS = 3_000
 
 
 def make_home(
@@ -42,7 +42,7 @@ def make_home(
     if ledger:
         spelled += f'ledger.url = "{ledger}"\n'
     (home / FILE_NAME).write_text(
-        f"{spelled}transport.raw_partitions = 2\ntransport.max_per_trigger = 500\npipeline.max_block = 100\n"
+        f"{spelled}transport.raw_partitions = 2\ntransport.max_per_trigger = 1000\npipeline.max_block = 100\n"
     )
     return DedupPipeline(home, transport={})
 

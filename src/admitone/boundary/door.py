@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.boundary.ahead import refuse_older_ledger
-from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.partition import Decided, OwnedPartition
 from admitone.boundary.reading import DELIVERY_SCHEMA
 from admitone.boundary.reconcile import reconcile
 from admitone.core.replay import producer_id
 from admitone.ledger.decisions import Row, decisions_of
-from admitone.ledger.port import Source
+from admitone.ledger.port import Filter, Source
 from admitone.ledger.positions import Positions
 
 if TYPE_CHECKING:
@@ -60,7 +60,11 @@ class DoorSlot:
         self._owned.look_at_topics()
         records = _records(deliveries, self._owned.mark.offset + 1, self._boundary.clock())
         for admitted in self._owned.admit(records):
-            yield decisions_of(self._boundary.ledger, admitted.block_id, self._positions)
+            decided = admitted.decided
+            if decided is None:
+                (found,) = self._boundary.ledger.decided(Filter(record=(admitted.block_id, 0)))
+                decided = Decided(*found)
+            yield decisions_of(*decided, self._positions)
 
 
 def _records(deliveries: Sequence[Delivery], start: int, now: int) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from admitone.core.errors import (
 from admitone.core.replay_filter import Reached, Upstream
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
+from admitone.ledger.outcomes import concluded, followed
 from admitone.ledger.port import (
     Block,
     Blocked,
@@ -53,6 +54,16 @@ if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
 
 _LONGEST_WAIT_S = 1.0
+_NOTED_FOR_MS = 1_000
+
+
+class Decided(NamedTuple):
+    """A decided block with its columns as they stand."""
+
+    block: Block
+    facts: pa.Table
+    verdicts: pa.Table
+    bus: pa.Table | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,8 @@ class Admitted:
     block_id: int
     deliveries: int
     admitted: int
+    decided: Decided | None = None
+    """Its columns, for a door that answers at once; None where they are better read from the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +125,7 @@ class OwnedPartition:
         # What is released was delivered once already; its key says where, and would be taken for a replay.
         self._replays = None if topic is None else boundary.options.replays
         self._upstream = self._upstream_marks()
+        self._noted: tuple[int, tuple[Destination, ...]] | None = None
         self._allow(boundary.writable)
 
     @property
@@ -165,9 +179,10 @@ class OwnedPartition:
         crash_point("boundary.read")
         waited = 0.0
         while rest.facts.num_rows:
-            destinations = destinations_of(self._transport, [r.topic for r in self._rules.routes])
+            destinations = self._destinations()
             drifted = drifted_since(self._writable, destinations, self._rules.routes, rest.facts)
             if drifted:
+                self._noted = None
                 self._allow({t: i for t, i in self._writable.items() if t not in drifted})
                 rest = self.read(rest.records)
                 continue
@@ -179,6 +194,17 @@ class OwnedPartition:
             self._check_circuit(claimed)
             yield self._publish_and_settle(block, claimed)
             rest = rest.tail(block.facts.num_rows)
+
+    def _destinations(self) -> tuple[Destination, ...]:
+        """Return the destinations as they are; a door, whose blocks are many and small, does not look every time.
+
+        An end that was noted a little earlier only lets recovery read a little more.
+        """
+        now = self._boundary.clock()
+        if self._noted is None or self._topic is not None or now - self._noted[0] > _NOTED_FOR_MS:
+            topics = [route.topic for route in self._rules.routes]
+            self._noted = now, destinations_of(self._transport, topics)
+        return self._noted[1]
 
     def _allow(self, writable: Mapping[str, str]) -> None:
         """Admit to these topics only, under these ids."""
@@ -270,17 +296,14 @@ class OwnedPartition:
             self._find_out(claimed.block, drift)
             return Admitted(claimed.block.block_id, claimed.block.deliveries, 0)
         crash_point("boundary.settling")
-        self._ledger.conclude(
-            claimed.block,
-            self._epoch,
-            Outcome(
-                BlockState.SETTLED,
-                published.bus_offsets,
-                published.published_at,
-                self._boundary.clock(),
-                published.refused,
-            ),
+        outcome = Outcome(
+            BlockState.SETTLED,
+            published.bus_offsets,
+            published.published_at,
+            self._boundary.clock(),
+            published.refused,
         )
+        self._ledger.conclude(claimed.block, self._epoch, outcome)
         self._mark = replace(
             self._mark,
             offset=claimed.block.last_offset,
@@ -291,8 +314,27 @@ class OwnedPartition:
         self._remember(block.facts, claimed, published.refused)
         crash_point("boundary.settled")
         return Admitted(
-            claimed.block.block_id, claimed.block.deliveries, len(published.bus_offsets)
+            claimed.block.block_id,
+            claimed.block.deliveries,
+            len(published.bus_offsets),
+            self._decided(block, claimed, outcome) if self._topic is None else None,
         )
+
+    @staticmethod
+    def _decided(block: ReadBlock, claimed: Claimed, outcome: Outcome) -> Decided | None:
+        """Return what was just settled, unless it depends on blocks that others may have resolved meanwhile."""
+        row = claimed.block
+        if followed(claimed.verdicts, row.block_id):
+            return None
+        verdicts, bus = concluded(row.block_id, block.facts, claimed.verdicts, outcome, {})
+        settled = replace(
+            row,
+            state=outcome.state,
+            decided_at=outcome.decided_at,
+            published_at=outcome.published_at,
+            refused=outcome.refused,
+        )
+        return Decided(settled, block.facts, verdicts, bus)
 
     def _publish(self, block: ReadBlock, claimed: Claimed) -> _Published:
         # 3. Publish: what the broker certainly refuses is left out and the rest goes on.
