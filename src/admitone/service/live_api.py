@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
@@ -15,10 +16,11 @@ from admitone.service.answers_api import Dimension, K, Where, Window
 from admitone.service.context import Context, Reader, Service
 from admitone.service.describing import problems
 from admitone.service.problems import Refused, busy, from_error
+from admitone.service.pulse import EVERY_S, PARTS
 
 router = APIRouter(prefix="/v1")
 
-_QUIET_BEATS: Final = 10
+_QUIET_S: Final = 10.0
 _EVENT: Final = {
     "type": "object",
     "required": ["event", "data"],
@@ -40,7 +42,10 @@ class LiveQuestion(BaseModel):
     where: Where | None = None
     k: K = 20
     beats: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="End after this many looks, a second each."
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="End after everything was told and this many looks.",
     )
 
 
@@ -70,27 +75,29 @@ async def live(
 
 async def _events(service: Context, question: LiveQuestion) -> AsyncIterator[bytes]:
     yield b"retry: 2000\n\n"
-    async with service.pulse.watched() as seen:
-        # Whoever comes later is told everything first, also what did not change since.
-        number, shown, told, top = seen, 0, seen, None
+    async with service.pulse.watched():
+        number, top, told_at, asked_at = 0, None, time.monotonic(), 0.0
         beats = question.beats
         while not service.pulse.stopping.is_set() and (beats is None or beats > 0):
             beat = await service.pulse.after(number)
-            fresh = [(name, document) for name, (at, document) in beat.parts.items() if at > shown]
-            if question.dimension is not None:
+            fresh = [(name, document) for name, (at, document) in beat.parts.items() if at > number]
+            number = beat.number
+            now = time.monotonic()
+            if question.dimension is not None and now - asked_at >= EVERY_S / 2:
+                asked_at = now
                 found = await _top(service, question)
                 if found != top:
                     top = found
                     fresh.append(("topk", top))
-            number = shown = beat.number
             for name, document in fresh:
                 yield b"event: " + name.encode() + b"\ndata: " + orjson.dumps(document) + b"\n\n"
             if fresh:
-                told = number
-            elif number - told >= _QUIET_BEATS:
-                told = number
+                told_at = now
+            elif now - told_at >= _QUIET_S:
+                told_at = now
                 yield b": still here\n\n"
-            beats = None if beats is None else beats - 1
+            if beats is not None and beat.parts.keys() >= PARTS:
+                beats -= 1
 
 
 async def _top(service: Context, question: LiveQuestion) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,10 +29,12 @@ from admitone.service.stores import Stores
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 1.0
+PARTS: Final = frozenset({"rates", "lag", "gate"})
 _SHOWN_S: Final = 300
 _OVERLAP_MS: Final = 10_000
 """A block is seen this much later than its time of decision, at most."""
-_LAG_EVERY: Final = 2
+_LAG_EVERY_S: Final = 2.0
+_SHORTEST_PAUSE_S: Final = 0.05
 _RECOUNT_EVERY_S: Final = 30.0
 _RECOUNT_AFTER_S: Final = 5.0
 """How soon a run is recounted again: where nothing moved, and where something did."""
@@ -43,7 +45,7 @@ _RUNS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What one look found; a part that did not change keeps its number."""
+    """What was found so far; a part that did not change keeps the number it was found under."""
 
     number: int
     parts: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -78,7 +80,7 @@ class Rates:
 
 
 class Pulse:
-    """Looks again and again while somebody watches."""
+    """Looks again and again while somebody watches, at each part in its own time: none waits for a slower one."""
 
     def __init__(self, stores: Stores, asking: Asking, runs: RunViews) -> None:
         self._stores = stores
@@ -86,7 +88,7 @@ class Pulse:
         self._runs = runs
         self._rates = Rates(stores)
         self._watchers = 0
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._beat = Beat(0)
         self._changed = asyncio.Condition()
         self._woken = asyncio.Event()
@@ -99,15 +101,22 @@ class Pulse:
         return self._watchers
 
     @asynccontextmanager
-    async def watched(self) -> AsyncIterator[int]:
-        """Look while somebody is within; what they have not seen comes after the beat that is returned."""
+    async def watched(self) -> AsyncIterator[None]:
+        """Look while somebody is within."""
         self._watchers += 1
-        seen = 0
-        if self._task is None or self._task.done():
-            seen = self._beat.number
-            self._task = asyncio.create_task(self._look_again_and_again())
+        if all(task.done() for task in self._tasks):
+            self._beat = Beat(self._beat.number)
+            self._tasks = [
+                asyncio.create_task(self._keep(name, every_s, look))
+                for name, every_s, look in (
+                    (None, EVERY_S, None),
+                    ("rates", EVERY_S, lambda: self._asking.ask(self._rates.look)),
+                    ("lag", _LAG_EVERY_S, lambda: self._asking.ask(self._lag)),
+                    ("gate", EVERY_S, self._gates),
+                )
+            ]
         try:
-            yield seen
+            yield
         finally:
             self._watchers -= 1
 
@@ -131,31 +140,30 @@ class Pulse:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _look_again_and_again(self) -> None:
+    async def _keep(
+        self, name: str | None, every_s: float, look: Callable[[], Awaitable[Any]] | None
+    ) -> None:
+        """Look at one part again and again; without one, only let time pass."""
         while self._watchers and not self.stopping.is_set():
             began = time.monotonic()
-            parts = await self._parts(self._beat.number + 1)
-            async with self._changed:
-                self._beat = Beat(self._beat.number + 1, parts)
-                self._changed.notify_all()
-            pause = max(0.05, EVERY_S - (time.monotonic() - began))
-            self._woken.clear()
-            try:
+            if name is None or look is None:
+                await self._tell(self._beat.parts)
+            else:
+                document = await _told(look())
+                told = self._beat.parts.get(name)
+                if told is None or told[1] != document:
+                    part = (self._beat.number + 1, document)
+                    await self._tell({**self._beat.parts, name: part})
+            pause = max(_SHORTEST_PAUSE_S, every_s - (time.monotonic() - began))
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), pause)
-            except TimeoutError:
-                continue
+                await asyncio.sleep(_SHORTEST_PAUSE_S)
+                self._woken.clear()
 
-    async def _parts(self, number: int) -> dict[str, tuple[int, Any]]:
-        found = dict(self._beat.parts)
-        looks: dict[str, Awaitable[Any]] = {"rates": self._asking.ask(self._rates.look)}
-        if number % _LAG_EVERY == 1 or "lag" not in found:
-            looks["lag"] = self._asking.ask(self._lag)
-        looks["gate"] = self._gates()
-        for name, look in looks.items():
-            document = await _told(look)
-            if name not in found or found[name][1] != document:
-                found[name] = (number, document)
-        return found
+    async def _tell(self, parts: dict[str, tuple[int, Any]]) -> None:
+        async with self._changed:
+            self._beat = Beat(self._beat.number + 1, parts)
+            self._changed.notify_all()
 
     def _lag(self) -> dict[str, Any]:
         status = self._stores.status()

@@ -7,7 +7,7 @@ import { columns } from "./plot.js";
 const VERDICTS = ["ADMITTED", "DUPLICATE", "REPLAYED", "QUARANTINED", "AMBIGUOUS"];
 const SHOWN = 300;
 const BIN = 5;
-let seconds = new Map();
+let seconds = null;
 
 export function toldRates(found) {
   if (!Array.isArray(found)) return;
@@ -16,6 +16,7 @@ export function toldRates(found) {
 }
 
 export function showRates() {
+  if (!seconds) return;
   const now = Math.floor(Date.now() / 1000);
   const end = now - (now % BIN);
   const bars = [];
