@@ -113,7 +113,7 @@ max_windows = 1500           # windows in an item's history
 max_watchers = 100           # of /v1/live
 door_timeout = "30s"
 answer_timeout = "30s"
-evidence_interval = "2s"
+evidence_interval = "10s"     # how often evidence of what the door decided is written
 log = "errors"               # or "all": a line for every request
 
 # Where admitted events go. An event type has one destination.

@@ -39,5 +39,5 @@ class ServiceSettings(Section):
     max_watchers: int = Field(default=100, ge=1, le=10_000)
     door_timeout: DurationMs = 30_000
     answer_timeout: DurationMs = 30_000
-    evidence_interval: DurationMs = 2_000
+    evidence_interval: DurationMs = 10_000
     log: Literal["all", "errors"] = "errors"
