@@ -9,8 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from admitone.boundary.admission import wall_clock
-from admitone.boundary.open import open_boundary
-from admitone.boundary.release import Choice, Signature, release
+from admitone.boundary.open import open_all
+from admitone.boundary.release import Choice, Signature, release_all
 from admitone.core.decisions import Action, Reason, Verdict
 from admitone.evidence.deliveries import open_deliveries
 from admitone.evidence.quarantine import is_done, open_ones, quarantined
@@ -202,13 +202,15 @@ async def release_one(
     signature = Signature(_author(service, caller.name, order), order.reason)
 
     def work() -> dict[str, Any]:
-        boundary = open_boundary(service.settings)
+        boundaries = open_all(service.settings)
+        ledger = boundaries[0].ledger
         try:
-            chosen = open_ones(boundary.ledger, [id])
-            fetch = open_deliveries(service.settings, boundary.ledger)
-            return release(boundary, fetch, chosen, signature, choice).document()
+            chosen = open_ones(ledger, [id])
+            fetch = open_deliveries(service.settings, ledger)
+            return release_all(boundaries, fetch, chosen, signature, choice).document()
         finally:
-            boundary.transport.close()
+            for boundary in boundaries:
+                boundary.transport.close()
 
     report = await service.asking.ask(work)
     service.acted()

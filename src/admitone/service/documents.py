@@ -156,6 +156,7 @@ class Account(BaseModel):
     ambiguous: int
     in_flight: int
     re_read: int
+    cached: int
     order_violations: int
     balanced: bool
 

@@ -78,7 +78,12 @@ class Stores:
         """Return what runs and how far behind it is."""
         with self._measuring:
             lag = self._meter.measure()
-        return status_document(running(self.settings), lag, self.ledger.runs())
+        return status_document(
+            running(self.settings),
+            lag,
+            self.ledger.runs(),
+            running(self.settings, "running-dedup"),
+        )
 
     def dimensions(self) -> list[dict[str, Any]]:
         """Return the lists there are: dimensions with their attributes and the values that have a list."""
