@@ -69,8 +69,10 @@ class Segments:
                 if decides(ordinal, holder) and (other is None or holder.block_id < other.block_id):
                     holders[ordinal] = holder
         if holders:
-            self._db.executemany(
-                "DELETE FROM temp.candidate WHERE ordinal = ?", [(ordinal,) for ordinal in holders]
+            # One pass over the candidates, however many of them are held: one by one it would be one each.
+            self._db.execute(
+                "DELETE FROM temp.candidate WHERE ordinal IN (SELECT value FROM json_each(?))",
+                (orjson.dumps(list(holders)).decode(),),
             )
         # Reading first costs less than inserting and asking which inserts did not happen.
         taken_over, displaced = [], []
