@@ -14,7 +14,7 @@ from admitone.analytics.open import item_rules, open_sketch_store
 from admitone.analytics.port import NOTHING_READ, SketchStore
 from admitone.analytics.publishing import publish
 from admitone.analytics.steps import Counting
-from admitone.core.errors import MarkMoved
+from admitone.core.errors import MarkMoved, ServiceUnreachable
 from admitone.faults import crash_point
 from admitone.results.open import open_outlets
 from admitone.settings import Settings, load_settings
@@ -68,7 +68,13 @@ def drive(home: Path, offsets: int) -> None:
         except MarkMoved:
             continue
         for outlet in outlets:
-            publish(store, rules, outlet)
+            while True:
+                try:
+                    publish(store, rules, outlet)
+                    break
+                except ServiceUnreachable as error:
+                    # As the publisher does: it is tried again until it works.
+                    print(error, file=sys.stderr)
 
 
 if __name__ == "__main__":

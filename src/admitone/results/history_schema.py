@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from admitone.core.windows import Window, parse_window
 
-TABLES: Final = ("heavy_hitters", "window_metadata")
+TABLES: Final = ("window_metadata", "heavy_hitters")
+"""In the order in which everybody locks them."""
 COMPONENT: Final = "history"
 
 MIGRATIONS: Final = (
