@@ -94,7 +94,11 @@ def test_reconcile_says_what_it_found_and_what_remains(cli: Cli, tmp_path: Path)
     resolved = cli("reconcile", "--home", home)
     assert resolved.code == 0
     assert "published late" in resolved.out
-    assert cli("reconcile", "--home", home, "--json").document == {"blocks": [], "remaining": 0}
+    assert cli("reconcile", "--home", home, "--json").document == {
+        "restored": [],
+        "blocks": [],
+        "remaining": 0,
+    }
     assert pipeline.verdicts("a") == [("ADMITTED", None)]
 
 
