@@ -68,16 +68,18 @@ def main() -> None:
         broker.close()
     if peer.forwarded != events:
         raise SystemExit(f"the peer forwarded {peer.forwarded:,} of {events:,} different events")
+    archive = settings.evidence.archive
     document = {
-        "command": "python -m benchmarks.kafka_boundary",
+        "command": f"python -m benchmarks.kafka_boundary{'' if archive else ' --no-archive'}",
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
-        "archive": settings.evidence.archive,
+        "archive": archive,
         "boundary": ours,
         "kafka_streams": asdict(peer),
         "ratio": round(ours["steady_per_second"] / peer.steady_per_second, 2),
     }
     print(json.dumps(document, indent=2))
-    (HERE / "kafka_boundary.json").write_text(json.dumps(document, indent=2) + "\n")
+    name = "kafka_boundary.json" if archive else "kafka_boundary_no_archive.json"
+    (HERE / name).write_text(json.dumps(document, indent=2) + "\n")
 
 
 def configured(home: Path, broker: KafkaBroker, ledger: str, archive: bool) -> Settings:
