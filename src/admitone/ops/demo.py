@@ -35,7 +35,7 @@ _CONFIGURATION = f"""\
 # Small blocks, so that there is a middle to be killed in.
 [pipeline]
 run_id = "{RUN}"
-max_block = 4000
+max_block = 1500
 """
 
 
