@@ -95,6 +95,17 @@ def restored(pipeline: Pipeline) -> list[ReadBack]:
     return read_back(pipeline.boundary, pipeline.topic, open_store(pipeline.settings))
 
 
+def one_event_behind(pipeline: Pipeline, tmp_path: Path, later: bytes | None = None) -> None:
+    """Admit an event, copy the ledger, admit another, and put the copy back."""
+    deliver(pipeline, [(0, event("a"))])
+    pipeline.run()
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    deliver(pipeline, [(0, later or event("b"))])
+    pipeline.run()
+    pipeline.ledger.close()
+    restore()
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_what_was_decided_since_is_decided_the_same_again(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path, seed: int
@@ -265,13 +276,7 @@ def test_what_is_not_on_the_log_is_published_late(
 
 
 def test_what_the_rules_would_refuse_now_stops_it(pipeline: Pipeline, tmp_path: Path) -> None:
-    deliver(pipeline, [(0, event("a"))])
-    pipeline.run()
-    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
-    deliver(pipeline, [(0, event("b", LONG))])
-    pipeline.run()
-    pipeline.ledger.close()
-    restore()
+    one_event_behind(pipeline, tmp_path, event("b", LONG))
 
     behind = Pipeline(tmp_path, **STRICT)
     with pytest.raises(IntegrityError, match="would not be admitted now"):
@@ -282,13 +287,7 @@ def test_what_the_rules_would_refuse_now_stops_it(pipeline: Pipeline, tmp_path: 
 def test_deliveries_that_are_gone_are_a_gap_that_is_refused(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
 ) -> None:
-    deliver(pipeline, [(0, event("a"))])
-    pipeline.run()
-    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
-    deliver(pipeline, [(0, event("b"))])
-    pipeline.run()
-    pipeline.ledger.close()
-    restore()
+    one_event_behind(pipeline, tmp_path)
     pipeline.transport.delete_topic(pipeline.topic.name)
 
     with pytest.raises(IntegrityError, match="are gone"):
@@ -298,13 +297,7 @@ def test_deliveries_that_are_gone_are_a_gap_that_is_refused(
 def test_reading_back_twice_changes_nothing(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
 ) -> None:
-    deliver(pipeline, [(0, event("a"))])
-    pipeline.run()
-    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
-    deliver(pipeline, [(0, event("b"))])
-    pipeline.run()
-    pipeline.ledger.close()
-    restore()
+    one_event_behind(pipeline, tmp_path)
     behind = again()
     restored(behind)
     decided = by_position(behind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from admitone.analytics.known import Known, percent
 from admitone.analytics.port import NOTHING_READ, StoreState
@@ -15,6 +15,7 @@ from admitone.results.port import (
     TopAnswer,
     TrendAnswer,
     TrendLine,
+    WindowKind,
     WindowLine,
     WindowTotals,
 )
@@ -127,7 +128,7 @@ def window_line(window: Window, complete: bool, kept_in: str) -> WindowLine:
     spans = window.kind != "global"
     return {
         "window": window.key,
-        "kind": window.kind,
+        "kind": cast(WindowKind, window.kind),
         "start": iso(window.start_ms) if spans else None,
         "end": iso(window.end_ms) if spans else None,
         "complete": complete,

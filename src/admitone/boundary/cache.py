@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_VERDICT, Verdict
 from admitone.core.segments import oldest_live
-from admitone.ledger.columns import fixed_bytes
+from admitone.ledger.columns import digest_words
 from admitone.ledger.port import Claimed, Known, Source
 
 _PAIR: Final = np.dtype(
@@ -112,11 +112,7 @@ class SettledPairs:
 
 def _words(column: pa.ChunkedArray) -> Words:
     """Return the first sixteen bytes of each digest as two numbers; whatever is there where there is none."""
-    one = column.combine_chunks()
-    if isinstance(one, pa.ChunkedArray):
-        one = pa.concat_arrays(one.chunks) if one.num_chunks else pa.array([], one.type)
-    words: Words = np.frombuffer(fixed_bytes(one), dtype="<u8").reshape(-1, 4)[:, :2]
-    return words
+    return digest_words(column)[:, :2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class OwnedPartition:
         self._origin_stream_time = origin_stream_time
         self._released = released
         self.cache = cache
-        self._horizon = self._ledger.horizon(source, boundary.options.rules.retention_ms)
+        self._horizon = None if cache is None else self._ask_horizon()
         self._answered = 0
         self._mark = self._ledger.mark(source)
         # What is released was delivered once already; its key says where, and would be taken for a replay.
@@ -235,7 +235,7 @@ class OwnedPartition:
             try:
                 claimed = self._ledger.claim(asked)
             except Stale:
-                self._horizon = self._ledger.horizon(self._source, self._rules.retention_ms)
+                self._horizon = self._ask_horizon()
                 continue
             if isinstance(claimed, Claimed) or claimed.ordinal == 0:
                 crash_point("boundary.claimed")
@@ -256,7 +256,11 @@ class OwnedPartition:
             return
         self.cache.add(facts, claimed, refused)
         if self._horizon is None:
-            self._horizon = self._ledger.horizon(self._source, self._rules.retention_ms)
+            self._horizon = self._ask_horizon()
+
+    def _ask_horizon(self) -> int | None:
+        """Return since when nobody can have taken an identity's row over; none where nothing is kept yet."""
+        return self._ledger.horizon(self._source, self._options.rules.retention_ms)
 
     def _check_circuit(self, claimed: Claimed) -> None:
         """Give a block back undecided when it would send too much to quarantine."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from admitone.collector import garbage_collection_paused
 from admitone.core.decisions import CODE_OF_REASON, Reason
 from admitone.core.envelope import EnvelopeRules, Event, Refusal, read_envelope, run_outside
-from admitone.core.metadata import positions_of
+from admitone.core.metadata import one_array, positions_of
 from admitone.core.records import RecordRules, read_record
 from admitone.core.replay_filter import Kind, Reached, Upstream, filter_replays
 from admitone.core.routing import partition_for
@@ -194,7 +194,7 @@ def _milliseconds(timestamps: pa.ChunkedArray) -> list[int]:
 def _meaningful_headers(column: pa.ChunkedArray) -> dict[int, dict[str, bytes]]:
     """Return the headers that step 1 reads, by row; most deliveries have none."""
     found: dict[int, dict[str, bytes]] = {}
-    headers = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    headers = one_array(column)
     entries = headers.flatten()
     if not len(entries):
         return found

@@ -41,7 +41,7 @@ class Numbers(NamedTuple):
 
 def decode(keys: Any) -> tuple[npt.NDArray[np.bool_], Numbers]:
     """Return which keys hold twenty bytes, and the numbers in those that do."""
-    keys = _one(keys)
+    keys = one_array(keys)
     whole = pc.fill_null(pc.equal(pc.binary_length(keys), KEY_BYTES), False)
     fixed = keys.filter(whole).cast(pa.binary(KEY_BYTES))
     data = fixed.buffers()[1] or b""
@@ -52,8 +52,8 @@ def decode(keys: Any) -> tuple[npt.NDArray[np.bool_], Numbers]:
 
 def positions_of(keys: Any, headers: Any) -> pa.BinaryArray:
     """Return where each record says it comes from: its header `position`, or else its key."""
-    keys = _one(keys)
-    rows, values = header_column(_one(headers), POSITION_HEADER)
+    keys = one_array(keys)
+    rows, values = header_column(one_array(headers), POSITION_HEADER)
     if not len(rows):
         return keys
     fits = np.asarray(pc.fill_null(pc.equal(pc.binary_length(values), KEY_BYTES), False))
@@ -72,7 +72,10 @@ def header_column(headers: pa.ListArray, name: str) -> tuple[Longs, pa.Array]:
     return rows, entries.field(1).take(pa.array(hits))
 
 
-def _one(column: Any) -> Any:
+def one_array(column: Any) -> Any:
+    """Return a column as a single array, however many chunks it has, or none."""
     if not isinstance(column, pa.ChunkedArray):
         return column
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    if not column.num_chunks:
+        return pa.array([], column.type)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)

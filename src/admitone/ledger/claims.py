@@ -28,8 +28,9 @@ from admitone.core.decisions import (
 )
 from admitone.core.errors import MarkMoved
 from admitone.core.identity import KEY_BYTES
+from admitone.core.metadata import one_array
 from admitone.core.segments import oldest_live
-from admitone.ledger.columns import VERDICTS_SCHEMA, fixed_bytes, pack, unpack
+from admitone.ledger.columns import VERDICTS_SCHEMA, digest_words, fixed_bytes, pack, unpack
 from admitone.ledger.names import filter_of
 from admitone.ledger.outcomes import runs_of
 from admitone.ledger.port import Block, Blocked, Claim, Held, Known, Mark, Source, Stale
@@ -125,10 +126,7 @@ class Deliveries:
 
     def names_filter(self, facts: pa.Table) -> bytes:
         """Return the filter over the block's event ids and identities."""
-        known = facts["identity"].drop_null().combine_chunks()
-        if isinstance(known, pa.ChunkedArray):
-            known = pa.concat_arrays(known.chunks) if known.num_chunks else pa.array([], known.type)
-        words = np.frombuffer(fixed_bytes(known), dtype="<u8").reshape(-1, 4)
+        words = digest_words(facts["identity"].drop_null())
         return filter_of(facts["event_id"].to_pylist(), words[:, 0])
 
     def in_closed_runs(self, closed: set[str]) -> np.ndarray:
@@ -297,8 +295,7 @@ def _bytes_of(column: pa.ChunkedArray, rows: np.ndarray) -> list[bytes]:
     return _pieces(column.combine_chunks().take(pa.array(rows)))
 
 
-def _pieces(values: pa.FixedSizeBinaryArray | pa.ChunkedArray) -> list[bytes]:
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
+def _pieces(column: pa.FixedSizeBinaryArray | pa.ChunkedArray) -> list[bytes]:
+    values = one_array(column)
     data, width = bytes(fixed_bytes(values)), values.type.byte_width
     return [data[start : start + width] for start in range(0, len(data), width)]

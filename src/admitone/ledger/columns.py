@@ -14,9 +14,11 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from admitone.core.metadata import one_array
 from admitone.core.replay import KEY_BYTES
 
 UPSTREAM_TYPE = pa.binary(KEY_BYTES)
@@ -85,14 +87,8 @@ def logical_digest(*tables: pa.Table) -> bytes:
     for table in tables:
         for name in table.column_names:
             digest.update(name.encode())
-            _add_column(digest, _one_array(table[name]))
+            _add_column(digest, one_array(table[name]))
     return digest.digest()
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    if not column.num_chunks:
-        return pa.array([], column.type)
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _add_column(digest: hashlib._Hash, column: pa.Array) -> None:
@@ -123,6 +119,12 @@ def string_bytes(column: pa.StringArray) -> memoryview:
     _, offsets, data = column.buffers()
     edges = np.frombuffer(offsets, dtype=np.int32)[column.offset : column.offset + len(column) + 1]
     return memoryview(data or b"")[edges[0] : edges[-1]]
+
+
+def digest_words(column: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """Return digests as four numbers each; whatever is there where there is none."""
+    words: npt.NDArray[np.uint64] = np.frombuffer(fixed_bytes(one_array(column)), dtype="<u8")
+    return words.reshape(-1, 4)
 
 
 def fixed_bytes(column: pa.FixedSizeBinaryArray) -> memoryview:

@@ -7,11 +7,16 @@ it is.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol
+
+# The service describes its answers by these, which typing's own does not allow before Python 3.12.
+from typing_extensions import TypedDict
+
+WindowKind = Literal["minute", "hour", "day", "week", "month", "global"]
 
 
 class ItemLine(TypedDict):
-    """One ranked item."""
+    """One ranked item; lower <= true count <= upper."""
 
     rank: int
     item: str
@@ -60,7 +65,7 @@ class ItemAnswer(TypedDict):
 
 
 class TrendLine(TypedDict):
-    """One item that rose: by `change`, certainly by more than `lower` and less than `upper`."""
+    """One item that rose: by `change`, certainly by no less than `lower` and no more than `upper`."""
 
     rank: int
     item: str
@@ -97,7 +102,7 @@ class WindowLine(TypedDict):
     """One window there is; global has neither start nor end."""
 
     window: str
-    kind: str
+    kind: WindowKind
     start: str | None
     end: str | None
     complete: bool

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from admitone.core.windows import ALIASES
+from admitone.results.port import ItemAnswer, TopAnswer, TrendAnswer
 from admitone.service import documents
 from admitone.service.context import Reader, Service, answer
 from admitone.service.describing import problems
@@ -69,7 +70,7 @@ ItemType = Annotated[str, Path(min_length=1, max_length=200, examples=["url"])]
 ItemKey = Annotated[str, Path(min_length=1, max_length=2_000, examples=["/home"])]
 
 
-@router.get("/topk", response_model=documents.TopK, responses=problems(404))
+@router.get("/topk", response_model=TopAnswer, responses=problems(404))
 async def top(_: Reader, service: Service, question: Annotated[TopQuestion, Query()]) -> Response:
     """Show the heaviest items of a list, with bounds."""
     return answer(
@@ -79,7 +80,7 @@ async def top(_: Reader, service: Service, question: Annotated[TopQuestion, Quer
 
 @router.get(
     "/items/{item_type}/{key:path}",
-    response_model=documents.ItemEstimate | documents.ItemHistory,
+    response_model=ItemAnswer | documents.ItemHistory,
     responses=problems(404),
 )
 async def item(
@@ -102,7 +103,7 @@ async def item(
     return answer(await service.asking.ask(found))
 
 
-@router.get("/trends", response_model=documents.Trend, responses=problems(404))
+@router.get("/trends", response_model=TrendAnswer, responses=problems(404))
 async def trend(_: Reader, service: Service, question: Annotated[TopQuestion, Query()]) -> Response:
     """Show what rose in a list since the window before, what certainly rose most first."""
     return answer(

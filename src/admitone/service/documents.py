@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from admitone.core.decisions import Action, Reason, Verdict
+from admitone.results.port import ItemAnswer, WindowLine, WindowTotals
 
 
 class SourcePosition(BaseModel):
@@ -217,115 +218,10 @@ class Closed(Gate):
     artifact: dict[str, Any] | None
 
 
-class RankedItem(BaseModel):
-    """One ranked item; lower <= true count <= upper."""
-
-    rank: int
-    item: str
-    estimate: int
-    lower: int
-    upper: int
-
-
-class TopK(BaseModel):
-    """The heaviest items of one list in one window."""
-
-    window: str
-    dimension: str
-    where: str | None
-    item_type: str | None
-    k: int
-    total: int
-    distinct: int
-    complete: bool
-    late: int
-    updated_at: str | None
-    error_bound: float
-    parameters: dict[str, Any]
-    source: dict[str, Any]
-    items: list[RankedItem]
-
-
-class RisingItem(BaseModel):
-    """One item that rose: by `change`, certainly by no less than `lower` and no more than `upper`."""
-
-    rank: int
-    item: str
-    change: int
-    lower: int
-    upper: int
-    now: int
-    before: int
-
-
-class Trend(BaseModel):
-    """What rose in a list since the window before."""
-
-    window: str
-    previous: str
-    dimension: str
-    where: str | None
-    item_type: str | None
-    k: int
-    total: int
-    previous_total: int
-    distinct: int
-    complete: bool
-    previous_complete: bool
-    late: int
-    updated_at: str | None
-    error_bound: float
-    parameters: dict[str, Any]
-    source: dict[str, Any]
-    items: list[RisingItem]
-
-
-class ItemEstimate(BaseModel):
-    """One item in one window."""
-
-    window: str
-    dimension: str
-    item_type: str
-    item: str
-    estimate: int
-    lower: int
-    upper: int
-    total: int
-    distinct: int
-    complete: bool
-    late: int
-    updated_at: str | None
-    error_bound: float
-    parameters: dict[str, Any]
-    source: dict[str, Any]
-
-
 class ItemHistory(BaseModel):
     """One item in every window of a range."""
 
-    windows: list[ItemEstimate]
-
-
-class WindowLine(BaseModel):
-    """A window there is; global has neither start nor end."""
-
-    window: str
-    kind: Literal["minute", "hour", "day", "week", "month", "global"]
-    start: str | None
-    end: str | None
-    complete: bool
-    kept_in: str
-
-
-class WindowTotals(WindowLine):
-    """A window, with what one list amounts to in it."""
-
-    total: int
-    distinct: int
-    late: int
-    updated_at: str | None
-    error_bound: float
-    parameters: dict[str, Any]
+    windows: list[ItemAnswer]
 
 
 class Windows(BaseModel):
