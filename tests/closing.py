@@ -26,7 +26,7 @@ def closed_run(home: Path) -> Pipeline:
     )
     conclude = pipeline.ledger.conclude
 
-    def unknown_instead(block: Block, epoch: int, outcome: Outcome) -> None:
+    def unknown_instead(block: Block, epoch: int, outcome: Outcome, *_: object) -> None:
         conclude(block, epoch, Outcome(BlockState.AMBIGUOUS, None, None, outcome.decided_at))
 
     pipeline.ingest(event("u1"), event("u2"), event("u1"))

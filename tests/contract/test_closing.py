@@ -214,7 +214,7 @@ def test_late_publishes_are_known_by_their_origin(tmp_path: Path) -> None:
 
     conclude = pipeline.ledger.conclude
 
-    def unknown_instead(block: Block, epoch: int, outcome: Outcome) -> None:
+    def unknown_instead(block: Block, epoch: int, outcome: Outcome, *_: object) -> None:
         conclude(block, epoch, Outcome(BlockState.AMBIGUOUS, None, None, outcome.decided_at))
 
     generation = pipeline.boundary.start(pipeline.topic)

@@ -133,7 +133,7 @@ def unknown(tmp_path: Path, either_ledger: None) -> tuple[Pipeline, Block]:
     pipeline.ingest(event("e1"), event("e2"), event("e1"), run="r")
     conclude = pipeline.ledger.conclude
 
-    def unknown_instead(block: Block, epoch: int, outcome: Outcome) -> None:
+    def unknown_instead(block: Block, epoch: int, outcome: Outcome, *_: object) -> None:
         conclude(block, epoch, Outcome(BlockState.AMBIGUOUS, None, None, outcome.decided_at))
 
     pipeline.ledger.conclude = unknown_instead  # type: ignore[method-assign]

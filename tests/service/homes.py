@@ -97,8 +97,8 @@ class Running:
         self.process.wait(PATIENCE_S)
 
     def kill(self) -> None:
-        """End it as a lost machine would."""
-        os.kill(self.process.pid, signal.SIGKILL)
+        """End it and its workers as a lost machine would."""
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(PATIENCE_S)
 
 
@@ -112,6 +112,7 @@ def start_service(home: Path, port: int = 0, fault: str | None = None, **env: st
             stdout=subprocess.PIPE,
             stderr=errors,
             env=environment,
+            start_new_session=True,
         )  # fmt: skip
     assert process.stdout is not None
     text = b""

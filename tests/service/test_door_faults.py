@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from benchmarks.door import Load, kill_and_restart, problems
 
 from admitone.boundary.door import Delivery, DoorSlot
 from admitone.boundary.open import open_boundary
-from admitone.core.errors import Fenced, MarkMoved
+from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
 from admitone.core.metadata import header_column
-from admitone.faults import arm
+from admitone.faults import VARIABLE, arm
 from admitone.ledger.books import books
+from admitone.service.door import Door
 from admitone.settings import Settings, load_settings
 from tests.faults.harness import FENCED, FINISHED, processes, stopped
 from tests.service.homes import start_service
@@ -61,6 +63,31 @@ def on_the_log(settings: Settings) -> list[bytes]:
 def sent_again(settings: Settings) -> list[dict]:
     slot = DoorSlot(open_boundary(settings), 0)
     return [row for rows in slot.admit([Delivery(value) for value in EVENTS]) for row in rows]
+
+
+def lanes_of(pid: int) -> list[int]:
+    """Return the running workers of a door."""
+    return [
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if said_of(int(folder.name))[1:2] == [str(pid)] and runs_a_lane(folder)
+    ]
+
+
+def said_of(pid: int) -> list[str]:
+    """Return what the system says of a process, from its state on; nothing of one that has ended."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [] if said[0] == "Z" else said
+
+
+def runs_a_lane(folder: Path) -> bool:
+    try:
+        return b"admitone.service.lane" in (folder / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -117,6 +144,46 @@ def test_a_worker_that_wakes_up_behind_its_successor_changes_nothing(tmp_path, p
         "QUARANTINED",
     ]
     assert again[0]["first"] == (rows[0]["first"] or rows[0]["source"])
+
+
+def test_a_worker_that_is_killed_is_replaced_and_what_it_was_handed_can_be_sent_again(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv(VARIABLE, f"boundary.published@2:kill:{tmp_path / 'struck'}")
+    door = Door(load_settings(tmp_path))
+    door.open()
+    (first,) = door.submit([Delivery(event("a"))]).result(30)
+    (worker,) = lanes_of(os.getpid())
+    monkeypatch.delenv(VARIABLE)
+
+    with pytest.raises(ServiceUnreachable, match="worker of the door"):
+        door.submit([Delivery(event("a")), Delivery(event("b"))]).result(30)
+    rows = door.submit([Delivery(event(name)) for name in ("a", "b", "c")]).result(30)
+    assert worker not in lanes_of(os.getpid())
+    door.close()
+
+    assert [row["verdict"] for row in rows] == ["DUPLICATE", "DUPLICATE", "ADMITTED"]
+    assert rows[0]["receipt"] == first["receipt"]
+    assert rows[1]["receipt"]["bus"] is not None
+    assert lanes_of(os.getpid()) == []
+
+
+def test_a_worker_ends_with_its_service_and_not_before(tmp_path):
+    running = start_service(tmp_path)
+    with running.client() as client:
+        assert client.post("/v1/events", json=[{}]).status_code == 200
+        (worker,) = lanes_of(running.process.pid)
+        for interrupt in (signal.SIGINT, signal.SIGTERM):
+            os.kill(worker, interrupt)
+        assert client.post("/v1/events", json=[{}]).status_code == 200
+        assert lanes_of(running.process.pid) == [worker]
+    os.kill(running.process.pid, signal.SIGKILL)
+    running.process.wait(30)
+
+    deadline = time.monotonic() + 30
+    while said_of(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not said_of(worker)
 
 
 def test_a_service_killed_under_load_loses_nothing_it_answered_and_admits_nothing_twice(tmp_path):

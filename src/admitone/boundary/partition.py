@@ -307,7 +307,8 @@ class OwnedPartition:
             self._boundary.clock(),
             published.refused,
         )
-        self._ledger.conclude(claimed.block, self._epoch, outcome)
+        decided = block.facts, claimed.verdicts
+        self._ledger.conclude(claimed.block, self._epoch, outcome, decided)
         self._mark = replace(
             self._mark,
             offset=claimed.block.last_offset,

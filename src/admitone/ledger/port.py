@@ -429,8 +429,17 @@ class Ledger(LedgerReader, Protocol):
         `Stale` when the horizon of its store has passed what a cache knows.
         """
 
-    def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
-        """Settle, abort or give up a claimed block; marks move unless it is aborted."""
+    def conclude(
+        self,
+        block: Block,
+        epoch: int,
+        outcome: Outcome,
+        claimed: tuple[pa.Table, pa.Table] | None = None,
+    ) -> None:
+        """Settle, abort or give up a claimed block; marks move unless it is aborted.
+
+        `claimed` are its facts and verdicts, where whoever claimed it still has them.
+        """
 
     def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
         """Note, before the rest is published, which records of a block in flight the broker refuses."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from admitone.faults import crash_point
@@ -33,6 +34,11 @@ from admitone.ledger.postgres_values import (
 )
 from admitone.ledger.upstream import must_have_seen
 from admitone.postgres import Connection
+
+_WRITE: Final = (
+    "WITH f AS (INSERT INTO facts VALUES (%s, %b)), n AS (INSERT INTO names VALUES (%s, %b)),"
+    " v AS (INSERT INTO verdicts VALUES (%s, %b, NULL)) INSERT INTO journal VALUES (%s, %b)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +75,11 @@ def claim_block(db: Connection, prepared: Prepared) -> Claimed | Blocked | Needs
     if isinstance(verdicts, Blocked):
         db.execute("ROLLBACK")
         return verdicts
-    for query, blob in (
-        ("INSERT INTO facts VALUES (%s, %b)", prepared.facts),
-        ("INSERT INTO names VALUES (%s, %b)", prepared.names),
-        ("INSERT INTO verdicts VALUES (%s, %b, NULL)", pack(verdicts)),
-        ("INSERT INTO journal VALUES (%s, %b)", claim.journal),
-    ):
-        db.execute(query, (block.block_id, blob))
+    number = block.block_id
+    db.execute(
+        _WRITE,
+        (number, prepared.facts, number, prepared.names, number, pack(verdicts), number, claim.journal),
+    )  # fmt: skip
     crash_point("ledger.claim_written")
     return Claimed(block, verdicts, held_by(holders))
 

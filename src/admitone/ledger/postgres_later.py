@@ -169,6 +169,8 @@ def note_contradictions(db: Connection, rows: Iterable[tuple[str, bytes, bytes, 
     firsts: dict[tuple[bytes, bytes], tuple[str, int, int]] = {}
     for run, identity, payload_hash, block_id, ordinal in rows:
         firsts.setdefault((identity, payload_hash), (run, block_id, ordinal))
+    if not firsts:
+        return
     # In the order of their keys, as everything two transactions may both write.
     db.cursor().executemany(
         "INSERT INTO anomaly (identity, payload_hash, run_key, block_id, ordinal)"

@@ -185,12 +185,18 @@ class SqliteLedger(SqliteLater):
                 raise MarkMoved(f"Block {block.block_id} is no longer in flight.")
         return replace(block, refused=refused)
 
-    def conclude(self, block: Block, epoch: int, outcome: Outcome) -> None:
+    def conclude(
+        self,
+        block: Block,
+        epoch: int,
+        outcome: Outcome,
+        claimed: tuple[pa.Table, pa.Table] | None = None,
+    ) -> None:
         """Settle, abort or give up a claimed block; marks move unless it is aborted."""
         if outcome.state is BlockState.ABORTED:
             self._abort(block, epoch, outcome)
             return
-        facts, verdicts, _ = self.columns(block.block_id)
+        facts, verdicts = claimed or self.columns(block.block_id)[:2]
         stream_time = facts["stream_time"][-1].as_py()
         with self._database.transaction() as db:
             store = owned(db, block.source, epoch)

@@ -11,6 +11,7 @@ from typing import Final
 from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
 
 from admitone.service import (
     answers_api,
@@ -25,6 +26,7 @@ from admitone.service.describing import describe
 from admitone.service.metrics import Metrics
 from admitone.service.problems import tell_problems
 from admitone.service.protection import Protection
+from admitone.service.shortway import ShortWay
 from admitone.settings import Settings
 
 _ROUTERS: Final = (events_api, decisions_api, runs_api, answers_api, live_api, probes_api)
@@ -52,8 +54,12 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(module.router)
     _serve_pages(app)
     describe(app, version("admitone"), tokens=not context.access.is_open)
-    app.add_middleware(Protection, settings=settings, metrics=metrics)
     return app
+
+
+def front_of(app: FastAPI) -> ASGIApp:
+    """Return what requests come to: the service behind its protection."""
+    return Protection(ShortWay(app), app.state.context.settings, app.state.metrics)
 
 
 def _serve_pages(app: FastAPI) -> None:

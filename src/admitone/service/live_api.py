@@ -15,7 +15,7 @@ from admitone.core.errors import AdmitoneError
 from admitone.service.answers_api import Dimension, K, Where, Window
 from admitone.service.context import Context, Reader, Service
 from admitone.service.describing import problems
-from admitone.service.problems import Refused, busy, from_error
+from admitone.service.problems import Refused, busy, refusal_of
 from admitone.service.pulse import EVERY_S, PARTS
 
 router = APIRouter(prefix="/v1")
@@ -106,8 +106,6 @@ async def _top(service: Context, question: LiveQuestion) -> dict[str, Any]:
         return dict(
             await service.top(question.dimension, question.window, question.where, question.k)
         )
-    except AdmitoneError as error:
-        refused = from_error(error)
-    except Refused as error:
-        refused = error
+    except (AdmitoneError, Refused) as error:
+        refused = refusal_of(error)
     return {"problem": refused.detail, "remedy": refused.remedy, "code": refused.code}

@@ -112,54 +112,55 @@ def problem_response(refused: Refused) -> Response:
     return Response(orjson.dumps(document), refused.status, refused.headers, MEDIA_TYPE)
 
 
-def from_error(error: AdmitoneError) -> Refused:
-    """Return the refusal that an error of ours means."""
+def refusal_of(error: Exception) -> Refused:
+    """Return how an error is told: what the caller can act on, or only that it is our mistake."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, AdmitoneError):
+        return _known(error)
+    if isinstance(error, RequestValidationError):
+        return _invalid(error)
+    if isinstance(error, HTTPException):
+        return _http(error)
+    return Refused(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "INTERNAL",
+        "The service made a mistake; its log says which.",
+    )
+
+
+def tell_problems(app: FastAPI) -> None:
+    """Let every error a route raises be answered with a problem document."""
+
+    async def tell(_: Request, error: Exception) -> Response:
+        return problem_response(refusal_of(error))
+
+    for kind in (Refused, AdmitoneError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, tell)
+
+
+def _known(error: AdmitoneError) -> Refused:
     kind = next(kind for kind in type(error).__mro__ if kind in _STATUS)
     status = _STATUS[kind]
     headers = _retry_after() if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
     return Refused(status, error.code, error.problem, error.remedy, headers)
 
 
-def tell_problems(app: FastAPI) -> None:
-    """Let every error of an app be answered with a problem document."""
+def _http(error: HTTPException) -> Refused:
+    status = HTTPStatus(error.status_code)
+    detail = error.detail if error.detail != status.phrase else status.description
+    code = _title(status).upper().replace(" ", "_")
+    return Refused(status, code, detail or _title(status), None, dict(error.headers or {}))
 
-    @app.exception_handler(Refused)
-    async def _refused(_: Request, refused: Refused) -> Response:
-        return problem_response(refused)
 
-    @app.exception_handler(AdmitoneError)
-    async def _known(_: Request, error: AdmitoneError) -> Response:
-        return problem_response(from_error(error))
-
-    @app.exception_handler(HTTPException)
-    async def _http(_: Request, error: HTTPException) -> Response:
-        status = HTTPStatus(error.status_code)
-        headers = dict(error.headers or {})
-        detail = error.detail if error.detail != status.phrase else status.description
-        code = _title(status).upper().replace(" ", "_")
-        return problem_response(Refused(status, code, detail or _title(status), None, headers))
-
-    @app.exception_handler(RequestValidationError)
-    async def _invalid(_: Request, error: RequestValidationError) -> Response:
-        errors = [
-            {"where": ".".join(str(part) for part in each["loc"]), "problem": each["msg"]}
-            for each in error.errors()
-        ]
-        wrong = "; ".join(f"{each['where']}: {each['problem']}" for each in errors)
-        status = HTTPStatus.UNPROCESSABLE_ENTITY
-        return problem_response(
-            Refused(status, "INVALID", wrong, "/docs describes the request", errors=errors)
-        )
-
-    @app.exception_handler(Exception)
-    async def _unexpected(_: Request, __: Exception) -> Response:
-        return problem_response(
-            Refused(
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "INTERNAL",
-                "The service made a mistake; its log says which.",
-            )
-        )
+def _invalid(error: RequestValidationError) -> Refused:
+    errors = [
+        {"where": ".".join(str(part) for part in each["loc"]), "problem": each["msg"]}
+        for each in error.errors()
+    ]
+    wrong = "; ".join(f"{each['where']}: {each['problem']}" for each in errors)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+    return Refused(status, "INVALID", wrong, "/docs describes the request", errors=errors)
 
 
 def _title(status: HTTPStatus) -> str:

@@ -1,4 +1,7 @@
-"""Around every request: limits, where it may come from, the headers of its answer, and a line in the log."""
+"""Around every request: limits, where it may come from, the headers of its answer, and a line in the log.
+
+It is outermost, so that no answer leaves without its headers, not even one that says we made a mistake.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from admitone.service.metrics import Metrics
-from admitone.service.problems import Refused, problem_response
+from admitone.service.problems import Refused, problem_response, refusal_of
 from admitone.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ class Protection:
             await self._app(scope, receive, send)
             return
         began = time.monotonic()
-        status = 500
+        status: int | None = None
 
         async def sent(message: Message) -> None:
             nonlocal status
@@ -67,8 +70,12 @@ class Protection:
                 await problem_response(refused)(scope, receive, sent)
             else:
                 await self._app(scope, self._limited(receive, headers), sent)
+        except Exception as error:
+            log.exception("a request failed")
+            if status is None:
+                await problem_response(refusal_of(error))(scope, receive, sent)
         finally:
-            self._note(scope, status, time.monotonic() - began)
+            self._note(scope, status or 500, time.monotonic() - began)
 
     def _refusal(self, method: str, headers: Headers) -> Refused | None:
         host = headers.get("host", "")

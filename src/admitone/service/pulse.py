@@ -22,7 +22,7 @@ from admitone.core.decisions import VERDICT_CODES
 from admitone.core.errors import AdmitoneError
 from admitone.ledger.port import Filter
 from admitone.service.asking import Asking
-from admitone.service.problems import Refused, from_error
+from admitone.service.problems import Refused, refusal_of
 from admitone.service.run_views import RunViews
 from admitone.service.stores import Stores
 
@@ -216,7 +216,7 @@ async def _told(look: Awaitable[Any]) -> Any:
     try:
         return await look
     except (AdmitoneError, Refused) as error:
-        refused = from_error(error) if isinstance(error, AdmitoneError) else error
+        refused = refusal_of(error)
         return {"problem": refused.detail, "remedy": refused.remedy}
     except Exception:
         log.exception("a look failed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import socket
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from admitone.core.errors import ConfigurationError
-from admitone.service.app import create_app
+from admitone.service.app import create_app, front_of
 from admitone.service.logs import log_to_stderr
 from admitone.settings import Settings
 
@@ -26,13 +27,16 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     log_to_stderr()
     app = create_app(settings)
     config = uvicorn.Config(
-        app,
+        front_of(app),
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_S,
         backlog=1_024,
     )
+    # What was loaded stays; looking through it again and again for garbage would hold every request up.
+    gc.freeze()
     announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
     _Server(config, app).run(sockets=[listening])
 

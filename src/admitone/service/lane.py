@@ -1,0 +1,146 @@
+"""One worker of the synchronous door: a process with a slot of its own.
+
+It is a process, not a thread, so that deciding never waits for requests being read and answered: a block asks the
+ledger some twenty times, and in one interpreter each answer would wait for its turn. It decides what it is handed,
+block by block, and ends when whoever started it does; interrupts are not for it.
+
+    python -m admitone.service.lane DESCRIPTOR
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from admitone.boundary.admission import Boundary
+from admitone.boundary.door import Delivery, DoorSlot
+from admitone.boundary.open import open_boundary
+from admitone.core.decisions import Verdict
+from admitone.core.errors import AdmitoneError, Fenced, MarkMoved, ServiceUnreachable
+from admitone.ledger.decisions import Row, decisions
+from admitone.ledger.port import Filter, LedgerReader
+from admitone.service.logs import log_to_stderr
+from admitone.service.slots import Slot, take_slot
+from admitone.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_RECEIPT_FIELDS: Final = ("id", "source", "bus", "identity", "payload_hash", "decided_at")
+_RECEIPTS_KEPT: Final = 10_000
+
+Said = list[Row] | AdmitoneError | None
+"""What a lane says about deliveries: the decisions of a block, why it could not go on, or that all are decided."""
+
+
+class Lane:
+    """Decides deliveries at the slot it holds while nothing fails."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._boundary: Boundary | None = None
+        self._number: Slot | None = None
+        self._slot: DoorSlot | None = None
+        self._receipts: _Receipts | None = None
+
+    def decide(self, deliveries: Sequence[Delivery]) -> Iterator[Said]:
+        """Yield the decisions of each block, then that there is no more, or why it could not go on."""
+        decided = 0
+        try:
+            try:
+                for rows in self._admit(deliveries):
+                    decided += len(rows)
+                    yield rows
+            except (Fenced, MarkMoved):
+                # Somebody resolved a block of ours, or the store moved on: the slot is taken over again.
+                self._slot = None
+                yield from self._admit(deliveries[decided:])
+        except AdmitoneError as error:
+            self._slot = None
+            yield error
+        except Exception as error:  # told to whoever waits; the lane goes on
+            log.exception("the door failed")
+            self._slot = None
+            yield ServiceUnreachable(f"The door failed: {error}.", "the service's log says why")
+        else:
+            yield None
+
+    def close(self) -> None:
+        """Let go of the slot."""
+        if self._boundary is not None:
+            self._boundary.transport.close()
+            self._boundary.ledger.close()
+        if self._number is not None:
+            self._number.release()
+
+    def _admit(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
+        slot = self._owned()
+        receipts = self._receipts
+        assert receipts is not None
+        for rows in slot.admit(deliveries):
+            yield [{**row, "receipt": receipts.of(row)} for row in rows]
+
+    def _owned(self) -> DoorSlot:
+        if self._boundary is None:
+            self._boundary = open_boundary(self._settings)
+            self._receipts = _Receipts(self._boundary.ledger)
+        if self._slot is not None:
+            return self._slot
+        if self._number is None or not self._number.is_held():
+            self._number = take_slot(self._settings)
+        self._slot = DoorSlot(self._boundary, self._number.number)
+        return self._slot
+
+
+class _Receipts:
+    """The ticket of each event: its own admission, or the first one's; what was admitted stays so."""
+
+    def __init__(self, ledger: LedgerReader) -> None:
+        self._ledger = ledger
+        self._kept: OrderedDict[tuple[int, int, int], dict[str, Any]] = OrderedDict()
+
+    def of(self, row: Row) -> dict[str, Any] | None:
+        """Return the receipt of the event that a decision is about; None while there is none."""
+        if row["verdict"] == Verdict.ADMITTED:
+            return _receipt(row)
+        first = row["first"]
+        if first is None:
+            return None
+        place = (first["producer_id"], first["partition"], first["offset"])
+        kept = self._kept.get(place)
+        if kept is not None:
+            self._kept.move_to_end(place)
+            return kept
+        found = next(decisions(self._ledger, Filter(source=place)), None)
+        if found is None or found["verdict"] != Verdict.ADMITTED:
+            return None
+        self._kept[place] = _receipt(found)
+        if len(self._kept) > _RECEIPTS_KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[place]
+
+
+def _receipt(row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in _RECEIPT_FIELDS}
+
+
+def work(connection: Connection) -> None:
+    """Decide what is handed in until whoever hands it in is gone."""
+    lane = Lane(connection.recv())
+    try:
+        while True:
+            for said in lane.decide(connection.recv()):
+                connection.send(said)
+    except (EOFError, OSError):
+        lane.close()
+
+
+if __name__ == "__main__":
+    for interrupt in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(interrupt, signal.SIG_IGN)
+    log_to_stderr()
+    work(Connection(int(sys.argv[1])))
