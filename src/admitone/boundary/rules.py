@@ -8,7 +8,7 @@ from admitone.core.errors import ConfigurationError
 from admitone.core.keys import KeyRule
 from admitone.core.records import RecordRules
 from admitone.core.routing import Route
-from admitone.governance.registry import embedded_schemas
+from admitone.governance.registry import Validators, schemas
 from admitone.settings import Settings
 
 _ROOTS = ("metadata", "payload")
@@ -26,6 +26,9 @@ def envelope_rules(settings: Settings) -> EnvelopeRules:
         )
         for entry in settings.topics
     )
+    folder = settings.schemas.folder
+    validators = schemas(settings.resolve(folder) if folder else None)
+    _refuse_unknown_types(settings, validators)
     return EnvelopeRules(
         run_id=settings.pipeline.run_id,
         max_event_bytes=settings.pipeline.max_event_bytes,
@@ -37,8 +40,19 @@ def envelope_rules(settings: Settings) -> EnvelopeRules:
             for index, entry in enumerate(settings.topics)
             for event_type in entry.event_types
         },
-        schemas=embedded_schemas(),
+        schemas=validators,
     )
+
+
+def _refuse_unknown_types(settings: Settings, validators: Validators) -> None:
+    """Refuse a topic for events that nothing could be checked against: all would go to quarantine."""
+    for entry in settings.topics:
+        for event_type in entry.event_types:
+            if event_type not in validators:
+                raise ConfigurationError(
+                    f"Topic {entry.topic!r} takes events of type {event_type!r}, for which there is no schema.",
+                    f"put {event_type}.1.0.0.json into a folder and name it as folder of [schemas]",
+                )
 
 
 def record_rules(settings: Settings) -> RecordRules:

@@ -15,6 +15,9 @@ claim_lease = "60s"          # how long somebody else's unfinished block is wait
 quarantine_limit = 0.5       # stop before more than this share of deliveries goes to quarantine; 1 never stops
 quarantine_window = 1000     # judged over at least this many deliveries of a partition
 
+[schemas]
+folder = ""                  # JSON Schemas of your own event types, refund.1.0.0.json and so on, beside the package's
+
 [transport]
 kind = "folder"
 path = "data/log"

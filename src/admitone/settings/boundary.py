@@ -23,6 +23,13 @@ class PipelineSettings(Section):
     quarantine_window: int = Field(default=1_000, ge=1)
 
 
+class SchemaSettings(Section):
+    """What payloads are checked against, beside the schemas that come with the package."""
+
+    folder: str = ""
+    """Files such as `refund.1.0.0.json`, one for each version of an event type."""
+
+
 class LedgerSettings(Section):
     """The store that decides."""
 

@@ -21,6 +21,7 @@ from admitone.settings.boundary import (
     EvidenceSettings,
     LedgerSettings,
     PipelineSettings,
+    SchemaSettings,
 )
 from admitone.settings.runtime import ServiceSettings, SparkSettings
 from admitone.settings.transport import DEFAULT_TOPICS, TopicSettings, TransportSettings
@@ -39,6 +40,7 @@ class Settings(BaseSettings):
 
     home: Path = Path()
     pipeline: PipelineSettings = PipelineSettings()
+    schemas: SchemaSettings = SchemaSettings()
     transport: TransportSettings = TransportSettings()
     ledger: LedgerSettings = LedgerSettings()
     evidence: EvidenceSettings = EvidenceSettings()

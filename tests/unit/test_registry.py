@@ -1,0 +1,134 @@
+"""Schemas: those of the package, and a folder of one's own that adds event types or replaces versions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from admitone.analytics.answers import open_answers
+from admitone.boundary.rules import envelope_rules
+from admitone.core.errors import ConfigurationError
+from admitone.governance.registry import schemas
+from admitone.settings import FILE_NAME, load_settings
+from tests.service.homes import count_everything
+from tests.support import Pipeline, event
+
+REFUND = {
+    "type": "object",
+    "required": ["reasonCode"],
+    "properties": {"reasonCode": {"type": "string"}, "cents": {"type": "integer"}},
+}
+CONFIGURATION = """\
+[pipeline]
+quarantine_limit = 1.0
+
+[schemas]
+folder = "mine"
+
+[transport]
+raw_partitions = 2
+
+[[topics]]
+topic = "admitted.refunds"
+family = "refunds"
+event_types = ["refund"]
+partitions = 2
+
+[[items]]
+event_type = "refund"
+dimension = "refunded"
+item = "reasonCode"
+item_type = "reason"
+weight = "cents"
+"""
+
+
+def put(folder: Path, name: str, schema: object) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(json.dumps(schema))
+
+
+def test_the_five_event_types_come_with_the_package():
+    assert set(schemas(None)) == {
+        "page_view",
+        "product_view",
+        "api_request",
+        "search",
+        "purchase",
+    }
+
+
+def test_of_a_major_version_the_newest_counts_and_others_stay(tmp_path):
+    put(tmp_path, "refund.1.2.0.json", {"required": ["a"]})
+    put(tmp_path, "refund.1.10.0.json", {"required": ["b"]})
+    put(tmp_path, "refund.2.0.0.json", {"required": ["c"]})
+
+    found = schemas(tmp_path)["refund"]
+
+    assert (found[1]({"b": 1}), found[1]({"a": 1})) == (True, False)
+    assert (found[2]({"c": 1}), found[2]({"b": 1})) == (True, False)
+    assert set(schemas(tmp_path)) > {"page_view", "refund"}
+
+
+def test_a_version_of_one_s_own_takes_the_place_of_the_package_s(tmp_path):
+    put(tmp_path, "page_view.1.1.0.json", {"required": ["campaign"]})
+
+    found = schemas(tmp_path)["page_view"][1]
+
+    assert (found({"campaign": "x"}), found({"url": "/a"})) == (True, False)
+    assert schemas(None)["page_view"][1]({"url": "/a"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("refund.json", "{}", "refund.1.0.0.json"),
+        ("refund.1.0.0.json", "{", "Expected a JSON Schema"),
+        ("refund.1.0.0.json", '{"type": "objekt"}', "Expected a JSON Schema"),
+    ],
+)
+def test_a_file_that_is_no_schema_is_refused_at_the_start(tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(ConfigurationError, match=said):
+        schemas(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(ConfigurationError, match="No such file"):
+        schemas(tmp_path / "missing")
+
+
+def test_a_topic_for_events_without_a_schema_is_refused(tmp_path):
+    (tmp_path / FILE_NAME).write_text(CONFIGURATION)
+    (tmp_path / "mine").mkdir()
+
+    with pytest.raises(ConfigurationError, match="'refund', for which there is no schema"):
+        envelope_rules(load_settings(tmp_path))
+
+
+def test_an_event_type_is_added_by_configuration_alone(tmp_path):
+    (tmp_path / FILE_NAME).write_text(CONFIGURATION)
+    put(tmp_path / "mine", "refund.1.0.0.json", REFUND)
+    pipeline = Pipeline(tmp_path)
+    refund = {"eventType": "refund"}
+    pipeline.ingest(
+        event("a", {"reasonCode": "broken", "cents": 1_250}, **refund),
+        event("b", {"reasonCode": "late", "cents": 300}, **refund),
+        event("c", {"reasonCode": "broken", "cents": 50}, **refund),
+        event("d", {"cents": 50}, **refund),
+        event("e"),
+    )
+    pipeline.run()
+    count_everything(pipeline.settings)
+
+    assert pipeline.verdicts("a") == [("ADMITTED", None)]
+    assert pipeline.verdicts("d") == [("QUARANTINED", "SCHEMA_VIOLATION")]
+    assert pipeline.verdicts("e") == [("QUARANTINED", "UNKNOWN_EVENT_TYPE")]
+    top = open_answers(pipeline.settings).top("refunded", "all")
+    assert [(each["item"], each["estimate"]) for each in top["items"]] == [
+        ("broken", 1_300),
+        ("late", 300),
+    ]
