@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from admitone.cli import app
-from tests.service.homes import fill, serving, wait_until
+from admitone.spark.checkpoints import state_checkpoint, write_figures
+from tests.service.homes import fill, serving, start_service, wait_until
+from tests.support import Pipeline
 from tests.support import event as old_event
 
 runner = CliRunner()
@@ -343,6 +345,25 @@ def test_metrics_count_requests_and_decisions(client):
     assert "admitone_undecided_deliveries 0.0" in text
     assert 'admitone_http_request_duration_seconds_bucket{le="0.1",route="/v1/topk"}' in text
     assert "process_resident_memory_bytes" in text
+    assert 'admitone_deliveries_cached_total{partition="0",topic="raw"}' in text
+    assert "admitone_dedup_state" not in text
+
+
+def test_metrics_say_what_engine_state_says_about_itself(tmp_path):
+    pipeline = Pipeline(tmp_path)
+    checkpoint = state_checkpoint(pipeline.settings, pipeline.topic)
+    checkpoint.mkdir(parents=True)
+    numbers = {"rows": 7, "bytes_on_disk": 900, "kept": 7, "dropped_duplicates": 3}
+    write_figures(checkpoint, {**numbers, "eviction_ms": 1_500})
+    running = start_service(tmp_path)
+    with running.client() as client:
+        text = client.get("/metrics").text
+    running.stop()
+
+    assert "admitone_dedup_state_rows 7.0" in text
+    assert "admitone_dedup_state_disk_bytes 900.0" in text
+    assert "admitone_dedup_state_dropped_duplicates_total 3.0" in text
+    assert "admitone_dedup_state_eviction_seconds_total 1.5" in text
 
 
 def test_health_and_readiness(client):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counted
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +33,18 @@ _UNITS: Final = {
     "in_flight": "deliveries",
     "ambiguous": "deliveries",
     "pending_evidence": "blocks",
+}
+_STATE_NOW: Final = {
+    "rows": ("rows", "Keys that engine state remembers."),
+    "bytes_in_memory": ("memory_bytes", "What engine state takes in memory."),
+    "bytes_on_disk": ("disk_bytes", "What engine state takes on disk."),
+}
+_STATE_SO_FAR: Final = {
+    "kept": ("kept_records", 1, "Records that engine state let through."),
+    "late": ("late_records", 1, "Records too late for engine state to judge."),
+    "dropped_duplicates": ("dropped_duplicates", 1, "Duplicates that engine state dropped."),
+    "evicted": ("evicted_rows", 1, "Keys that engine state forgot."),
+    "eviction_ms": ("eviction_seconds", 1_000, "Time engine state took to forget."),
 }
 
 
@@ -112,16 +126,22 @@ class _Pipeline(Collector):
             "admitone_deliveries_re_read", "Deliveries read again below the mark.",
             labels=["topic", "partition"],
         )  # fmt: skip
-        totals: dict[tuple[str, str], list[int]] = {}
+        cached = CounterMetricFamily(
+            "admitone_deliveries_cached", "Duplicates a worker knew without asking the ledger.",
+            labels=["topic", "partition"],
+        )  # fmt: skip
+        totals: dict[tuple[str, str], Counted[str]] = defaultdict(Counted)
         for info in sources:
-            total = totals.setdefault((info.topic, str(info.source.partition)), [0, 0])
-            total[0] += info.decided
-            total[1] += info.re_read
-        for labels, (count, re_read) in totals.items():
-            decided.add_metric(labels, count)
-            again.add_metric(labels, re_read)
+            totals[info.topic, str(info.source.partition)].update(
+                decided=info.decided, again=info.re_read, cached=info.cached
+            )
+        for labels, total in totals.items():
+            decided.add_metric(labels, total["decided"])
+            again.add_metric(labels, total["again"])
+            cached.add_metric(labels, total["cached"])
         yield decided
         yield again
+        yield cached
 
 
 def _waiting(status: dict[str, Any]) -> Iterable[Metric]:
@@ -142,3 +162,14 @@ def _waiting(status: dict[str, Any]) -> Iterable[Metric]:
     for state in ("OPEN", "CLOSED"):
         runs.add_metric([state], sum(line["state"] == state for line in status["runs"]))
     yield runs
+    state = status["dedup"]["state"]
+    yield from _engine_state(state["figures"]) if state else ()
+
+
+def _engine_state(figures: dict[str, int]) -> Iterable[Metric]:
+    """Return what a dedup pipeline on engine state says about itself (DED-9)."""
+    for name, (unit, about) in _STATE_NOW.items():
+        yield GaugeMetricFamily(f"admitone_dedup_state_{unit}", about, figures.get(name, 0))
+    for name, (unit, scale, about) in _STATE_SO_FAR.items():
+        amount = figures.get(name, 0) / scale
+        yield CounterMetricFamily(f"admitone_dedup_state_{unit}", about, amount)
