@@ -26,7 +26,14 @@ import pyarrow as pa
 from admitone.core.decisions import CODE_OF_VERDICT, BlockState, Verdict
 from admitone.core.sizing import COSTS, DAY_MS, column_bytes
 from admitone.ledger.columns import FACTS_SCHEMA, UPSTREAM_TYPE
-from admitone.ledger.port import Claim, Claimed, Destination, Ledger, Outcome, Source
+from admitone.ledger.model import (
+    Claim,
+    Claimed,
+    Destination,
+    Outcome,
+    Source,
+)
+from admitone.ledger.port import Ledger
 from benchmarks.bytes_per_key import STORES, Store, is_key, rest
 from benchmarks.synthetic import EVENT_CLASS, RUN, START_MS
 

@@ -18,8 +18,16 @@ import numpy as np
 
 from admitone.core.decisions import BlockState, Reason, Verdict
 from admitone.ledger.decisions import decisions
+from admitone.ledger.model import (
+    Claim,
+    Claimed,
+    Destination,
+    Filter,
+    Outcome,
+    Source,
+)
 from admitone.ledger.open import open_ledger
-from admitone.ledger.port import Claim, Claimed, Destination, Filter, Ledger, Outcome, Source
+from admitone.ledger.port import Ledger
 from admitone.settings import load_settings
 from benchmarks.synthetic import START_MS, block, blocks, event_id
 

@@ -21,7 +21,13 @@ import pyarrow as pa
 from tests.services.postgres import PostgresServer
 
 from admitone.core.decisions import BlockState
-from admitone.ledger.port import Claim, Claimed, Destination, Outcome, Source
+from admitone.ledger.model import (
+    Claim,
+    Claimed,
+    Destination,
+    Outcome,
+    Source,
+)
 from admitone.ledger.postgres import PostgresLedger
 from benchmarks.synthetic import block
 

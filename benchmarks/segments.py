@@ -27,7 +27,8 @@ import numpy as np
 import psycopg
 from tests.services.postgres import PostgresServer
 
-from admitone.ledger.port import Ledger, Source
+from admitone.ledger.model import Source
+from admitone.ledger.port import Ledger
 from admitone.ledger.postgres import PostgresLedger
 from admitone.ledger.sqlite import SqliteLedger
 from benchmarks.longrun import Plan, decide

@@ -13,7 +13,7 @@ from admitone.core.decisions import Action, BlockState
 from admitone.evidence.closure import close_run, gate_of
 from admitone.evidence.open import open_evidence
 from admitone.evidence.verify import Verification, verify_run
-from admitone.ledger.port import Block, Outcome, Resolved
+from admitone.ledger.model import Block, Outcome, Resolved
 from tests.support import Pipeline, event
 
 

@@ -11,7 +11,16 @@ import pyarrow as pa
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, BlockState, Reason, Verdict
 from admitone.core.identity import identity_of
 from admitone.ledger.columns import FACTS_SCHEMA
-from admitone.ledger.port import Blocked, Claim, Claimed, Destination, Ledger, Mark, Outcome, Source
+from admitone.ledger.model import (
+    Blocked,
+    Claim,
+    Claimed,
+    Destination,
+    Mark,
+    Outcome,
+    Source,
+)
+from admitone.ledger.port import Ledger
 
 OpenLedger = Callable[[], Ledger]
 DAY = 86_400_000

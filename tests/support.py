@@ -15,7 +15,7 @@ from admitone.boundary.partition import OwnedPartition
 from admitone.evidence.open import open_evidence
 from admitone.ledger.books import books
 from admitone.ledger.decisions import decisions
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.ops.check import check_evidence, check_log
 from admitone.settings import FILE_NAME, Settings, load_settings
 from admitone.traffic import Truth

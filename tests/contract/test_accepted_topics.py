@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from admitone.ledger.port import AcceptedTopic, Ledger
+from admitone.ledger.model import AcceptedTopic
+from admitone.ledger.port import Ledger
 from tests.ledgers import OpenLedger
 
 FIRST = AcceptedTopic("cluster-1", "orders", "id-1", 100, "admitone", "seen for the first time")

@@ -17,7 +17,7 @@ from admitone.boundary.cache import SettledPairs, pairs_of
 from admitone.boundary.partition import OwnedPartition
 from admitone.boundary.reading import DELIVERY_SCHEMA
 from admitone.ledger.books import books
-from admitone.ledger.port import Source
+from admitone.ledger.model import Source
 from tests.flaky import Flaky
 from tests.support import Pipeline, event
 

@@ -14,7 +14,7 @@ from admitone.evidence.closure import close_run, gate_of
 from admitone.evidence.files import closure_path, run_folder
 from admitone.evidence.open import open_store
 from admitone.evidence.store import FolderStore
-from admitone.ledger.port import Block, Outcome
+from admitone.ledger.model import Block, Outcome
 from tests.closing import blockers, differences, open_run, sql, stores_of, verified
 from tests.support import Pipeline, event
 

@@ -15,7 +15,7 @@ from admitone.evidence.closure import close_run, gate_of
 from admitone.evidence.deliveries import open_deliveries
 from admitone.ledger.books import books
 from admitone.ledger.decisions import in_quarantine
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.transport.contract import raw_topic
 from tests.closing import stores_of
 from tests.drift import (

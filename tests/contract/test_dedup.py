@@ -16,7 +16,7 @@ from admitone.evidence.deliveries import open_deliveries
 from admitone.evidence.verify import verify_run
 from admitone.ledger.books import books
 from admitone.ledger.decisions import in_quarantine
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.ops.lag import LagMeter
 from tests.deduplicated import DedupPipeline
 from tests.support import Pipeline, event

@@ -20,7 +20,7 @@ from admitone.evidence.repair import repair_run, rewrite
 from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
 from admitone.evidence.store import EvidenceStore
 from admitone.evidence.verify import verify_run
-from admitone.ledger.port import Block, Outcome, Resolved
+from admitone.ledger.model import Block, Outcome, Resolved
 from admitone.traffic import GeneratorOptions, TruthRecorder, generate
 from tests.support import Pipeline, event
 

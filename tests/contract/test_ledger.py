@@ -11,15 +11,15 @@ import pytest
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, BlockState, Reason, Verdict
 from admitone.core.errors import AdmitoneError, Fenced, MarkMoved, RunIsRed
 from admitone.ledger.books import books
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     Block,
     Blocked,
     Filter,
-    Ledger,
     Mark,
     Outcome,
     Source,
 )
+from admitone.ledger.port import Ledger
 from tests.ledgers import (
     AGAIN,
     CONTRADICTION,

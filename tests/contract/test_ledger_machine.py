@@ -21,8 +21,15 @@ from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, MarkMoved, NotFound, RunIsRed
 from admitone.ledger.books import books
 from admitone.ledger.decisions import decisions, in_quarantine
+from admitone.ledger.model import (
+    Blocked,
+    Filter,
+    Outcome,
+    Resolved,
+    Source,
+)
 from admitone.ledger.outcomes import ambiguous_admissions
-from admitone.ledger.port import Blocked, Filter, Ledger, Outcome, Resolved, Source
+from admitone.ledger.port import Ledger
 from tests.ledgers import NOW, OpenLedger, claim, facts
 
 SOURCES = [Source(1, 0), Source(1, 1), Source(2, 0)]

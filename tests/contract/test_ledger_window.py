@@ -8,7 +8,8 @@ import pytest
 from admitone.core.decisions import Action, BlockState, Reason, Verdict
 from admitone.core.errors import MarkMoved
 from admitone.core.identity import identity_of
-from admitone.ledger.port import Blocked, Ledger, Outcome, Resolved, Source
+from admitone.ledger.model import Blocked, Outcome, Resolved, Source
+from admitone.ledger.port import Ledger
 from tests.ledgers import (
     AGAIN,
     CONTRADICTION,

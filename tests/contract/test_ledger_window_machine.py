@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from admitone.core.decisions import CODE_OF_REASON, BlockState, Reason, Verdict
 from admitone.core.errors import MarkMoved
-from admitone.ledger.port import Blocked, Claimed, Ledger, Outcome, Source
+from admitone.ledger.model import Blocked, Claimed, Outcome, Source
+from admitone.ledger.port import Ledger
 from admitone.ledger.postgres import PostgresLedger
 from tests.ledgers import DAY, NOW, OpenLedger, claim, facts, settle, verdicts
 from tests.window_model import AGAIN, CONTRADICTION, NEW, TOO_OLD, Event, WindowModel

@@ -14,7 +14,7 @@ from admitone.evidence.closure import gate_of
 from admitone.evidence.deliveries import open_deliveries
 from admitone.ledger.books import books
 from admitone.ledger.decisions import in_quarantine
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from tests.contract.test_ambiguity import on_the_log
 from tests.support import Pipeline, event
 

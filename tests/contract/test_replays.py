@@ -22,7 +22,7 @@ from admitone.evidence.open import open_evidence
 from admitone.ledger.books import books
 from admitone.ledger.columns import pack
 from admitone.ledger.decisions import in_quarantine
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.ledger.sqlite import SqliteLedger
 from admitone.ledger.upstream import marks_of
 from admitone.settings import load_settings

@@ -15,7 +15,14 @@ from admitone.core.metadata import encode
 from admitone.core.replay_filter import Reached, Upstream
 from admitone.ledger.books import books
 from admitone.ledger.columns import UPSTREAM_TYPE
-from admitone.ledger.port import Blocked, Claim, Claimed, Destination, Ledger, Source
+from admitone.ledger.model import (
+    Blocked,
+    Claim,
+    Claimed,
+    Destination,
+    Source,
+)
+from admitone.ledger.port import Ledger
 from admitone.ledger.upstream import marks_of
 from tests.ledgers import (
     AGAIN,

@@ -28,7 +28,7 @@ from admitone.evidence.open import open_evidence
 from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS, arm
 from admitone.ledger.books import books
 from admitone.ledger.decisions import decisions
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
 from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate

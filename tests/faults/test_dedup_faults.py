@@ -11,7 +11,7 @@ import pytest
 from admitone.boundary.open import open_dedup
 from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS, arm
 from admitone.ledger.decisions import decisions
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
 from admitone.transport.contract import dedup_source

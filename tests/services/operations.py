@@ -10,14 +10,14 @@ import numpy as np
 
 from admitone.core.decisions import Action, BlockState
 from admitone.core.identity import identity_of
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     Claimed,
     Destination,
     EvidenceFile,
-    Ledger,
     Resolved,
     Source,
 )
+from admitone.ledger.port import Ledger
 from tests.ledgers import DAY, NOW, ONE, RETENTION, TWO, claim, facts, granted, settle
 
 Act = Callable[[Ledger], Any]

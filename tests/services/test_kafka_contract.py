@@ -24,7 +24,7 @@ from admitone.core.errors import ContractDrift, NotWritten
 from admitone.evidence.closure import gate_of
 from admitone.evidence.deliveries import open_deliveries
 from admitone.ledger.decisions import in_quarantine
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.spark.boundary import RawTopic
 from admitone.transport.contract import create_topic, raw_topic
 from tests.closing import stores_of

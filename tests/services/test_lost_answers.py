@@ -11,7 +11,7 @@ import pytest
 
 from admitone.core.errors import Fenced, ServiceUnreachable
 from admitone.ledger.books import books
-from admitone.ledger.port import ADMISSION_STORE, Blocked, Source
+from admitone.ledger.model import ADMISSION_STORE, Blocked, Source
 from admitone.ledger.postgres import PostgresLedger
 from admitone.ledger.postgres_segments import Segments
 from tests.ledgers import (

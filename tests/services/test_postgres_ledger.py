@@ -23,8 +23,14 @@ from admitone.core.errors import (
 from admitone.core.identity import identity_of
 from admitone.ledger import postgres, postgres_claim, postgres_later
 from admitone.ledger.books import books
+from admitone.ledger.model import (
+    Blocked,
+    Claimed,
+    Filter,
+    Resolved,
+    Source,
+)
 from admitone.ledger.names import may_hold
-from admitone.ledger.port import Blocked, Claimed, Filter, Resolved, Source
 from admitone.ledger.postgres import PostgresLedger
 from admitone.ledger.postgres_filter import _named
 from tests.ledgers import (

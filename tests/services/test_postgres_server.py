@@ -21,8 +21,8 @@ from admitone.core.errors import (
     ServiceUnreachable,
 )
 from admitone.ledger.books import books
+from admitone.ledger.model import Outcome
 from admitone.ledger.open import open_ledger
-from admitone.ledger.port import Outcome
 from admitone.ledger.postgres import PostgresLedger
 from admitone.postgres_errors import explained
 from admitone.settings import load_settings

@@ -23,7 +23,7 @@ from admitone.core.decisions import REASON_CODES, Reason
 from admitone.core.envelope import EnvelopeRules, timestamp_ms
 from admitone.evidence.deliveries import original
 from admitone.evidence.open import open_store
-from admitone.ledger.port import Mark
+from admitone.ledger.model import Mark
 from admitone.settings import load_settings
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, RECORD_SCHEMA
 from tests.hostile import MOMENT, Headers, Hostile, every_separator, hostile_deliveries, line

@@ -19,7 +19,8 @@ from admitone.core.metadata import encode
 from admitone.evidence.files import read_file
 from admitone.evidence.rows import ARCHIVE, RECEIPTS
 from admitone.evidence.store import EvidenceStore
-from admitone.ledger.port import EvidenceFile, LedgerReader
+from admitone.ledger.model import EvidenceFile
+from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, LOG_APPEND_TIME, RECORD_SCHEMA
 
 _ROWS_AT_ONCE = 20_000

@@ -32,7 +32,14 @@ from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.replay import producer_id
 from admitone.faults import crash_point
-from admitone.ledger.port import ADMISSION_STORE, IDLE_AFTER_MS, Block, Ledger, Source, SourceInfo
+from admitone.ledger.model import (
+    ADMISSION_STORE,
+    IDLE_AFTER_MS,
+    Block,
+    Source,
+    SourceInfo,
+)
+from admitone.ledger.port import Ledger
 from admitone.transport.port import Topic, Transport
 
 Clock = Callable[[], int]

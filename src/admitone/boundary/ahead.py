@@ -16,7 +16,8 @@ from admitone.boundary.release import release_source
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
 from admitone.core.metadata import decode, positions_of
-from admitone.ledger.port import NOTHING_DECIDED, Ledger, Source
+from admitone.ledger.model import NOTHING_DECIDED, Source
+from admitone.ledger.port import Ledger
 from admitone.transport.port import Topic, Transport
 
 _RECORDS_AT_THE_END: Final = 1_000

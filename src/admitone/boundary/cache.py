@@ -29,7 +29,7 @@ import pyarrow as pa
 from admitone.core.decisions import CODE_OF_VERDICT, Verdict
 from admitone.core.segments import oldest_live
 from admitone.ledger.columns import digest_words
-from admitone.ledger.port import Claimed, Known, Source
+from admitone.ledger.model import Claimed, Known, Source
 
 _PAIR: Final = np.dtype(
     [("key", "<u8", 2), ("hash", "<u8", 2), ("block", "<i8"), ("time", "<i8"), ("ordinal", "<i4")]

@@ -15,7 +15,8 @@ from admitone.core.contract import Checked, Contract
 from admitone.core.errors import ContractDrift, NotFound
 from admitone.core.routing import Route
 from admitone.evidence.contract import check_topics
-from admitone.ledger.port import AcceptedTopic, Destination, Ledger
+from admitone.ledger.model import AcceptedTopic, Destination
+from admitone.ledger.port import Ledger
 from admitone.transport.contract import create_topic
 from admitone.transport.port import Transport
 

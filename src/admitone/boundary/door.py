@@ -19,7 +19,7 @@ from admitone.boundary.reading import DELIVERY_SCHEMA
 from admitone.boundary.reconcile import reconcile
 from admitone.core.replay import producer_id
 from admitone.ledger.decisions import Row, decisions_of
-from admitone.ledger.port import Filter, Source
+from admitone.ledger.model import Filter, Source
 from admitone.ledger.positions import Positions
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from admitone.core.errors import (
 from admitone.core.replay_filter import Reached, Upstream
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
-from admitone.ledger.outcomes import concluded, followed
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     Block,
     Blocked,
     Claim,
@@ -47,6 +46,7 @@ from admitone.ledger.port import (
     Source,
     Stale,
 )
+from admitone.ledger.outcomes import concluded, followed
 from admitone.ledger.upstream import marks_of, progress_of
 from admitone.transport.port import Topic
 

@@ -15,7 +15,8 @@ from admitone.boundary.publishing import ORIGIN_HEADER
 from admitone.core.errors import IntegrityError
 from admitone.core.metadata import Numbers, decode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
-from admitone.ledger.port import NOTHING_DECIDED, Block, LedgerReader, Source
+from admitone.ledger.model import NOTHING_DECIDED, Block, Source
+from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, Topic, Transport
 
 _IDENTITY_HEADER: Final = "identity"

@@ -15,7 +15,7 @@ from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
 from admitone.core.errors import NotFound
 from admitone.core.metadata import POSITION_HEADER, encode, positions_of
 from admitone.core.routing import Route
-from admitone.ledger.port import Block, Destination, Source
+from admitone.ledger.model import Block, Destination, Source
 from admitone.transport.headers import listed
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
 

@@ -40,8 +40,8 @@ from admitone.evidence.files import from_parquet
 from admitone.evidence.open import open_store
 from admitone.evidence.rows import RECEIPTS
 from admitone.evidence.store import EvidenceStore
+from admitone.ledger.model import Outcome, Source, SourceInfo
 from admitone.ledger.outcomes import ambiguous_admissions
-from admitone.ledger.port import Outcome, Source, SourceInfo
 from admitone.settings import Settings
 from admitone.transport.contract import dedup_source, raw_topic
 from admitone.transport.port import Topic

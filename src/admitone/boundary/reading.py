@@ -19,7 +19,7 @@ from admitone.core.records import RecordRules, read_record
 from admitone.core.replay_filter import Kind, Reached, Upstream, filter_replays
 from admitone.core.routing import partition_for
 from admitone.ledger.columns import FACTS_SCHEMA, UPSTREAM_TYPE
-from admitone.ledger.port import Mark
+from admitone.ledger.model import Mark
 from admitone.transport.port import HEADERS_TYPE
 
 Rules = EnvelopeRules | RecordRules

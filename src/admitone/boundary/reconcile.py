@@ -27,8 +27,14 @@ from admitone.core.errors import Fenced, IntegrityError
 from admitone.core.replay import producer_id
 from admitone.faults import crash_point
 from admitone.ledger.columns import unpack
+from admitone.ledger.model import (
+    Block,
+    Late,
+    Resolved,
+    Source,
+    SourceInfo,
+)
 from admitone.ledger.outcomes import ambiguous_admissions
-from admitone.ledger.port import Block, Late, Resolved, Source, SourceInfo
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary

@@ -14,7 +14,8 @@ from admitone.boundary.publishing import Found, look, to_publish
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError, NotFound, Unreadable
 from admitone.faults import crash_point
-from admitone.ledger.port import Block, Destination, Ledger, Outcome, Source
+from admitone.ledger.model import Block, Destination, Outcome, Source
+from admitone.ledger.port import Ledger
 from admitone.transport.port import Transport
 
 

@@ -27,7 +27,7 @@ from admitone.boundary.reading import DELIVERY_SCHEMA
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
 from admitone.core.replay import StreamMetadata, producer_id
-from admitone.ledger.port import Block, Filter, Source, SourceInfo
+from admitone.ledger.model import Block, Filter, Source, SourceInfo
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary

@@ -19,7 +19,7 @@ from admitone.boundary.reconcile import RECONCILER, late_source
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import IntegrityError
 from admitone.ledger.columns import FACTS_SCHEMA
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     Block,
     Blocked,
     Claimed,

@@ -25,7 +25,7 @@ from admitone.core.decisions import Reason, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from admitone.ledger.port import Filter
+    from admitone.ledger.model import Filter
     from admitone.settings import Settings
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ def decisions(
     as_lines: JsonLines = False,
 ) -> None:
     """Show what was decided and why."""
-    from admitone.ledger.port import Filter
+    from admitone.ledger.model import Filter
     from admitone.ledger.questions import bus_from, identity_from, moment_from, source_from
 
     settings = settings_at(home)

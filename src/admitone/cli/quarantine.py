@@ -53,7 +53,7 @@ def list_quarantined(
     from rich.markup import escape
 
     from admitone.evidence.quarantine import is_done
-    from admitone.ledger.port import Filter
+    from admitone.ledger.model import Filter
 
     wanted = Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)
     rows = islice(
@@ -225,8 +225,8 @@ def _chosen(
     """Return the deliveries that ids or a filter name, by block."""
     from admitone.evidence.quarantine import open_ones
     from admitone.ledger.decisions import in_quarantine
+    from admitone.ledger.model import Filter
     from admitone.ledger.open import open_ledger
-    from admitone.ledger.port import Filter
 
     by_filter = run is not None or code is not None or event is not None
     if bool(ids) == by_filter:

@@ -11,7 +11,8 @@ from admitone.core.closure import Gate
 from admitone.core.decisions import RULES_VERSION
 from admitone.evidence.audit import RunAudit
 from admitone.ledger.books import books
-from admitone.ledger.port import EvidenceFile, LedgerReader, SourceInfo
+from admitone.ledger.model import EvidenceFile, SourceInfo
+from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
 
 ARTIFACT_VERSION = 1

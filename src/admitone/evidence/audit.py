@@ -23,7 +23,8 @@ from admitone.evidence.contract import check_topics
 from admitone.evidence.open import open_store
 from admitone.evidence.rows import ARCHIVE
 from admitone.evidence.scope import Scope
-from admitone.ledger.port import Anomaly, LedgerReader
+from admitone.ledger.model import Anomaly
+from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
 from admitone.transport.contract import dedup_contracts, destination_contracts
 from admitone.transport.port import Transport

@@ -26,7 +26,8 @@ from admitone.evidence.recompute import keyed_sources, wrong_identities, wrong_k
 from admitone.evidence.rows import SHOWN, BlockRows, ResolutionRows
 from admitone.evidence.scope import Scope
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.port import Block, Filter, LedgerReader, Resolution
+from admitone.ledger.model import Block, Filter, Resolution
+from admitone.ledger.port import LedgerReader
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _DUPLICATE = CODE_OF_VERDICT[Verdict.DUPLICATE]

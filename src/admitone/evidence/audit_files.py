@@ -22,7 +22,8 @@ from admitone.evidence.recompute import differing, differing_records, keyed_sour
 from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, RECEIPTS, DeliveryRows
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.port import EvidenceFile, LedgerReader, Source
+from admitone.ledger.model import EvidenceFile, Source
+from admitone.ledger.port import LedgerReader
 
 
 @dataclass(frozen=True, slots=True)

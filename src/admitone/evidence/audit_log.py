@@ -18,7 +18,7 @@ from admitone.core.errors import IntegrityError, NotFound
 from admitone.core.metadata import encode, header_column, positions_of
 from admitone.core.replay import KEY_BYTES
 from admitone.ledger.columns import fixed_bytes
-from admitone.ledger.port import Source
+from admitone.ledger.model import Source
 from admitone.transport.port import Topic, Transport
 
 IDENTITY_HEADER: Final = "identity"

@@ -14,7 +14,8 @@ import pyarrow as pa
 from admitone.core.decisions import CODE_OF_VERDICT, DECIDED_STATES, Verdict
 from admitone.core.metadata import decode
 from admitone.core.replay_filter import Upstream, by_upstream
-from admitone.ledger.port import Block, LedgerReader, Source
+from admitone.ledger.model import Block, Source
+from admitone.ledger.port import LedgerReader
 from admitone.ledger.upstream import sees_upstream
 
 _REPLAYED = CODE_OF_VERDICT[Verdict.REPLAYED]

@@ -22,7 +22,7 @@ from admitone.core.errors import IntegrityError, NotFound
 from admitone.evidence.rows import SCHEMAS
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.port import EvidenceFile
+from admitone.ledger.model import EvidenceFile
 
 _LONGEST_NAME = 160
 _REPEATING = {

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from admitone.evidence.rows import BlockRows, DeliveryRows, ResolutionRows
 from admitone.ledger.columns import unpack
-from admitone.ledger.port import EvidenceFile, LedgerReader, Resolution
+from admitone.ledger.model import EvidenceFile, Resolution
+from admitone.ledger.port import LedgerReader
 from admitone.ledger.positions import Positions
 
 _SMALL = 5_000

@@ -10,7 +10,8 @@ from admitone.core.errors import NotFound
 from admitone.evidence.deliveries import original
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.decisions import Row, decisions, in_quarantine
-from admitone.ledger.port import Filter, LedgerReader
+from admitone.ledger.model import Filter
+from admitone.ledger.port import LedgerReader
 from admitone.ledger.questions import record_from
 
 

@@ -13,7 +13,8 @@ from admitone.core.keys import Key
 from admitone.core.metadata import header_column
 from admitone.core.records import labelled
 from admitone.ledger.columns import fixed_bytes
-from admitone.ledger.port import ADMISSION_STORE, LedgerReader, Source
+from admitone.ledger.model import ADMISSION_STORE, Source
+from admitone.ledger.port import LedgerReader
 
 _NAMING = ("runId", "eventClass")
 

@@ -24,7 +24,8 @@ from admitone.evidence.members import Members
 from admitone.evidence.rows import ARCHIVE, QUARANTINE
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.port import EvidenceFile, Ledger
+from admitone.ledger.model import EvidenceFile
+from admitone.ledger.port import Ledger
 
 
 @dataclass(slots=True)

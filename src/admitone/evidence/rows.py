@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_VERDICT, REASON_CODES, VERDICT_CODES, Verdict
+from admitone.ledger.model import Block, Resolution
 from admitone.ledger.outcomes import Columns
-from admitone.ledger.port import Block, Resolution
 from admitone.ledger.positions import Positions
 from admitone.transport.port import HEADERS_TYPE
 

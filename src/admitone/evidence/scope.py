@@ -8,7 +8,8 @@ from typing import Any
 
 import orjson
 
-from admitone.ledger.port import NOTHING_DECIDED, Block, LedgerReader, Source
+from admitone.ledger.model import NOTHING_DECIDED, Block, Source
+from admitone.ledger.port import LedgerReader
 
 
 @dataclass(frozen=True, slots=True)

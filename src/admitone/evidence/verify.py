@@ -24,7 +24,8 @@ from admitone.evidence.repair import Repaired, repair_run
 from admitone.evidence.scope import marks_of
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.books import books
-from admitone.ledger.port import Ledger, LedgerReader, Source
+from admitone.ledger.model import Source
+from admitone.ledger.port import Ledger, LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
 

@@ -13,7 +13,8 @@ from admitone.evidence.members import Members
 from admitone.evidence.rows import ARCHIVE, DeliveryRows
 from admitone.evidence.store import EvidenceStore
 from admitone.faults import crash_point
-from admitone.ledger.port import EvidenceFile, Ledger
+from admitone.ledger.model import EvidenceFile
+from admitone.ledger.port import Ledger
 
 _BLOCKS_AT_ONCE = 32
 _RESOLUTIONS_AT_ONCE = 512

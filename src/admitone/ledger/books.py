@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import VERDICT_CODES, BlockState, Verdict
-from admitone.ledger.port import NOTHING_DECIDED, Block, LedgerReader, Source, SourceInfo
+from admitone.ledger.model import NOTHING_DECIDED, Block, Source, SourceInfo
+from admitone.ledger.port import LedgerReader
 
 _NAMES = {
     Verdict.ADMITTED: "admitted",

@@ -31,9 +31,18 @@ from admitone.core.identity import KEY_BYTES
 from admitone.core.metadata import one_array
 from admitone.core.segments import oldest_live
 from admitone.ledger.columns import VERDICTS_SCHEMA, digest_words, fixed_bytes, pack, unpack
+from admitone.ledger.model import (
+    Block,
+    Blocked,
+    Claim,
+    Held,
+    Known,
+    Mark,
+    Source,
+    Stale,
+)
 from admitone.ledger.names import filter_of
 from admitone.ledger.outcomes import runs_of
-from admitone.ledger.port import Block, Blocked, Claim, Held, Known, Mark, Source, Stale
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _DUPLICATE = CODE_OF_VERDICT[Verdict.DUPLICATE]

@@ -19,8 +19,9 @@ from admitone.core.decisions import (
     Verdict,
 )
 from admitone.core.replay import StreamMetadata
+from admitone.ledger.model import Block, Filter
 from admitone.ledger.outcomes import disposed
-from admitone.ledger.port import Block, Filter, LedgerReader
+from admitone.ledger.port import LedgerReader
 from admitone.ledger.positions import Positions
 
 Row = dict[str, Any]

@@ -27,7 +27,7 @@ from admitone.core.decisions import (
 )
 from admitone.core.errors import NotFound
 from admitone.ledger.columns import BUS_SCHEMA, CHANGES_SCHEMA
-from admitone.ledger.port import Block, Outcome, Resolution, Resolved
+from admitone.ledger.model import Block, Outcome, Resolution, Resolved
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]

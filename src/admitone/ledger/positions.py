@@ -7,7 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from admitone.core.replay import StreamMetadata
-from admitone.ledger.port import LedgerReader, Source
+from admitone.ledger.model import Source
+from admitone.ledger.port import LedgerReader
 
 
 class Positions:

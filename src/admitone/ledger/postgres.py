@@ -17,8 +17,7 @@ from admitone.core.errors import Fenced, MarkMoved, NotFound
 from admitone.faults import crash_point
 from admitone.ledger.claims import Prepared
 from admitone.ledger.columns import logical_digest, pack
-from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     ADMISSION_STORE,
     Block,
     Blocked,
@@ -28,6 +27,7 @@ from admitone.ledger.port import (
     Outcome,
     Source,
 )
+from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
 from admitone.ledger.postgres_claim import NeedsSegment, claim_block
 from admitone.ledger.postgres_later import PostgresLater, note_contradictions, note_places, owned
 from admitone.ledger.postgres_reader import columns_of, upstreams_of

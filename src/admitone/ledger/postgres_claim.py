@@ -22,7 +22,13 @@ from admitone.ledger.claims import (
     must_be_fresh,
 )
 from admitone.ledger.columns import pack
-from admitone.ledger.port import Block, Blocked, Claimed, Mark, Source
+from admitone.ledger.model import (
+    Block,
+    Blocked,
+    Claimed,
+    Mark,
+    Source,
+)
 from admitone.ledger.postgres_later import owned
 from admitone.ledger.postgres_reader import upstreams_of
 from admitone.ledger.postgres_segments import Segments

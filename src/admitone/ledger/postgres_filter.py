@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from admitone.core.decisions import CODE_OF_REASON, CODE_OF_VERDICT
+from admitone.ledger.model import Filter
 from admitone.ledger.names import PROBES, number_of_event, number_of_identity
-from admitone.ledger.port import Filter
 from admitone.ledger.postgres_values import stored_name
 
 

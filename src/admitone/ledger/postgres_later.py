@@ -15,6 +15,13 @@ from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, MarkMoved
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
+from admitone.ledger.model import (
+    Block,
+    Destination,
+    Late,
+    Resolved,
+    Source,
+)
 from admitone.ledger.outcomes import (
     Columns,
     Consequence,
@@ -25,13 +32,6 @@ from admitone.ledger.outcomes import (
     contradictions,
     disposal,
     mismatched,
-)
-from admitone.ledger.port import (
-    Block,
-    Destination,
-    Late,
-    Resolved,
-    Source,
 )
 from admitone.ledger.postgres_reader import columns_of, resolutions_of
 from admitone.ledger.postgres_upkeep import PostgresUpkeep

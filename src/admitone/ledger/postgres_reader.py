@@ -13,8 +13,7 @@ from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import NotFound
 from admitone.core.identity import KEY_BYTES
 from admitone.ledger.columns import unpack
-from admitone.ledger.outcomes import Columns, standing
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     ADMISSION_STORE,
     ANYTHING,
     AcceptedTopic,
@@ -28,6 +27,7 @@ from admitone.ledger.port import (
     SourceInfo,
     UpstreamInfo,
 )
+from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.postgres_filter import restriction
 from admitone.ledger.postgres_schema import MIGRATIONS
 from admitone.ledger.postgres_segments import Segments

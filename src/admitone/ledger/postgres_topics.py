@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admitone.ledger.port import AcceptedTopic
+from admitone.ledger.model import AcceptedTopic
 from admitone.ledger.postgres_reader import PostgresReader
 from admitone.ledger.postgres_values import stored_name
 from admitone.postgres import Connection

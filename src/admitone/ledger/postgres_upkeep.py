@@ -8,7 +8,7 @@ from psycopg.errors import LockNotAvailable
 
 from admitone.core.errors import NotFound, RunIsRed
 from admitone.core.segments import Segment
-from admitone.ledger.port import ADMISSION_STORE, IDLE_AFTER_MS, EvidenceFile
+from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, EvidenceFile
 from admitone.ledger.postgres_reader import newest_block
 from admitone.ledger.postgres_segments import Segments
 from admitone.ledger.postgres_topics import PostgresTopics

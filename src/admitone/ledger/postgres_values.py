@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from admitone.ledger.port import Destination
+from admitone.ledger.model import Destination
 
 _ESCAPED = re.compile(r"\\(.)")
 

@@ -8,7 +8,8 @@ from admitone.core.decisions import Verdict
 from admitone.core.envelope import timestamp_ms
 from admitone.core.errors import NotFound
 from admitone.ledger.decisions import Row, decisions
-from admitone.ledger.port import Filter, LedgerReader
+from admitone.ledger.model import Filter
+from admitone.ledger.port import LedgerReader
 
 _LONGEST_NUMBER = 20
 

@@ -28,15 +28,7 @@ from admitone.ledger.claims import (
     must_be_fresh,
 )
 from admitone.ledger.columns import logical_digest, pack
-from admitone.ledger.outcomes import (
-    First,
-    Summary,
-    bus_ranges,
-    concluded,
-    contradictions,
-    followed,
-)
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     ADMISSION_STORE,
     Block,
     Blocked,
@@ -45,6 +37,14 @@ from admitone.ledger.port import (
     Mark,
     Outcome,
     Source,
+)
+from admitone.ledger.outcomes import (
+    First,
+    Summary,
+    bus_ranges,
+    concluded,
+    contradictions,
+    followed,
 )
 from admitone.ledger.sqlite_later import SqliteLater, note_contradictions, note_places, owned
 from admitone.ledger.sqlite_reader import columns_of, stored_destinations, upstreams_of

@@ -12,6 +12,13 @@ from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, MarkMoved
 from admitone.faults import crash_point
 from admitone.ledger.columns import pack
+from admitone.ledger.model import (
+    Block,
+    Destination,
+    Late,
+    Resolved,
+    Source,
+)
 from admitone.ledger.outcomes import (
     Columns,
     Consequence,
@@ -22,13 +29,6 @@ from admitone.ledger.outcomes import (
     contradictions,
     disposal,
     mismatched,
-)
-from admitone.ledger.port import (
-    Block,
-    Destination,
-    Late,
-    Resolved,
-    Source,
 )
 from admitone.ledger.sqlite_reader import (
     columns_of,

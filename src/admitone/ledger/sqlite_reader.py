@@ -21,9 +21,7 @@ from admitone.core.decisions import (
 from admitone.core.errors import NotFound
 from admitone.core.identity import KEY_BYTES
 from admitone.ledger.columns import unpack
-from admitone.ledger.names import may_hold, number_of_event, number_of_identity
-from admitone.ledger.outcomes import Columns, standing
-from admitone.ledger.port import (
+from admitone.ledger.model import (
     ADMISSION_STORE,
     ANYTHING,
     AcceptedTopic,
@@ -38,6 +36,8 @@ from admitone.ledger.port import (
     SourceInfo,
     UpstreamInfo,
 )
+from admitone.ledger.names import may_hold, number_of_event, number_of_identity
+from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.sqlite_schema import MIGRATIONS
 from admitone.ledger.sqlite_segments import Segments
 from admitone.ledger.stored import (

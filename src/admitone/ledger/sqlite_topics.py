@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple
 
-from admitone.ledger.port import AcceptedTopic
+from admitone.ledger.model import AcceptedTopic
 from admitone.ledger.sqlite_reader import SqliteReader
 
 

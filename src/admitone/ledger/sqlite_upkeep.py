@@ -10,7 +10,7 @@ from dataclasses import astuple
 import orjson
 
 from admitone.core.errors import NotFound, RunIsRed
-from admitone.ledger.port import ADMISSION_STORE, IDLE_AFTER_MS, EvidenceFile
+from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, EvidenceFile
 from admitone.ledger.sqlite_reader import newest_block
 from admitone.ledger.sqlite_segments import Segments
 from admitone.ledger.sqlite_topics import SqliteTopics

@@ -9,7 +9,13 @@ import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_REASON, DECIDED_STATES, BlockState, Reason
 from admitone.core.errors import ConfigurationError
-from admitone.ledger.port import Block, Destination, Mark, Source, SourceInfo
+from admitone.ledger.model import (
+    Block,
+    Destination,
+    Mark,
+    Source,
+    SourceInfo,
+)
 
 SELECT_BLOCK = (
     "SELECT block_id, producer_id, partition, after_offset, first_offset, last_offset, deliveries, epoch, state, rules,"

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from admitone.core.errors import MarkMoved
 from admitone.core.replay_filter import Progress, Reached, Upstream, filter_replays
-from admitone.ledger.port import Claim, Source, UpstreamInfo
+from admitone.ledger.model import Claim, Source, UpstreamInfo
 
 SELECT_UPSTREAM = (
     "SELECT producer_id, partition, upstream_producer, upstream_partition, highest, last, replayed,"

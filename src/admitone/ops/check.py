@@ -13,7 +13,8 @@ from admitone.evidence.audit import RunAudit, audit_run
 from admitone.evidence.audit_log import IDENTITY_HEADER, ORIGIN_HEADER
 from admitone.ledger.books import books
 from admitone.ledger.decisions import decisions
-from admitone.ledger.port import Filter, LedgerReader
+from admitone.ledger.model import Filter
+from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
 

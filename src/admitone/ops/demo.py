@@ -17,8 +17,8 @@ from admitone.core.errors import AdmitoneError, NotFound
 from admitone.faults import VARIABLE
 from admitone.ledger.books import books
 from admitone.ledger.decisions import decisions
+from admitone.ledger.model import Filter
 from admitone.ledger.open import open_ledger
-from admitone.ledger.port import Filter
 from admitone.ops.check import check_evidence, check_log
 from admitone.ops.lag import Lag, LagMeter
 from admitone.settings import FILE_NAME, Settings, load_settings

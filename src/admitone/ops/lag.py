@@ -13,8 +13,8 @@ from admitone.core.contract import Checked
 from admitone.core.decisions import BlockState
 from admitone.core.errors import NotFound
 from admitone.evidence.contract import check_topics
+from admitone.ledger.model import Block, Source, SourceInfo, UpstreamInfo
 from admitone.ledger.open import open_ledger
-from admitone.ledger.port import Block, Source, SourceInfo, UpstreamInfo
 from admitone.settings import Settings
 from admitone.spark.checkpoints import committed_ends, read_figures, state_checkpoint
 from admitone.transport.contract import dedup_contracts, destination_contracts, raw_contract

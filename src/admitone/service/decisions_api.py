@@ -15,7 +15,7 @@ from admitone.core.decisions import Action, Reason, Verdict
 from admitone.evidence.deliveries import open_deliveries
 from admitone.evidence.quarantine import is_done, open_ones, quarantined
 from admitone.ledger.decisions import decisions
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.ledger.questions import (
     bus_from,
     identity_from,

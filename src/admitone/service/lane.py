@@ -23,7 +23,8 @@ from admitone.boundary.open import open_boundary
 from admitone.core.decisions import Verdict
 from admitone.core.errors import AdmitoneError, Fenced, MarkMoved, ServiceUnreachable
 from admitone.ledger.decisions import Row, decisions
-from admitone.ledger.port import Filter, LedgerReader
+from admitone.ledger.model import Filter
+from admitone.ledger.port import LedgerReader
 from admitone.service.logs import log_to_stderr
 from admitone.service.slots import Slot, take_slot
 from admitone.settings import Settings

@@ -20,7 +20,7 @@ import numpy as np
 from admitone.boundary.admission import wall_clock
 from admitone.core.decisions import VERDICT_CODES
 from admitone.core.errors import AdmitoneError
-from admitone.ledger.port import Filter
+from admitone.ledger.model import Filter
 from admitone.service.asking import Asking
 from admitone.service.problems import Refused, refusal_of
 from admitone.service.run_views import RunViews
