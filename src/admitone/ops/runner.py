@@ -75,7 +75,8 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
                 queries.append(state_dedup_query(spark, settings, plan.trigger))
             to_count = plan.analytics
             while True:
-                _note_figures(queries)
+                for query in queries:
+                    query.beside.look(query)
                 lag = meter.measure()
                 # Afterwards, so that a log which looks finished is still the one that is read.
                 _must_be_well(queries, settings, plan)
@@ -90,32 +91,17 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
                     dedup=plan.dedup,
                     state=plan.state,
                 ):
-                    _await_figures(queries)
+                    for query in queries:
+                        query.beside.await_last(query)
                     return lag
                 time.sleep(0.25)
         finally:
             for query in queries:
                 with contextlib.suppress(Exception):
-                    _note_figures([query])
+                    query.beside.look(query)
                     query.stop()
-                    if hasattr(query.beside, "close"):
-                        query.beside.close()
+                    query.beside.close()
             spark.stop()
-
-
-def _note_figures(queries: list[StreamingQuery]) -> None:
-    """Let a query that counts for itself say how it stands."""
-    for query in queries:
-        figures = getattr(query, "figures", None)
-        if figures is not None:
-            figures.look(query)
-
-
-def _await_figures(queries: list[StreamingQuery]) -> None:
-    """Let a query that counts for itself report its last batch, which is on disk a moment before."""
-    for query in queries:
-        if hasattr(query, "figures"):
-            query.processAllAvailable()
 
 
 def _must_be_well(queries: list[StreamingQuery], settings: Settings, plan: Plan) -> None:

@@ -27,6 +27,7 @@ from admitone.boundary.open import open_boundary
 from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.faults import crash_point
 from admitone.settings import Settings
+from admitone.spark.beside import Beside
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
 from admitone.spark.source import Begin, begin_at, counted_log_stream, unpacked
@@ -69,12 +70,12 @@ def analytics_query(
         .trigger(processingTime=trigger)
         .start()
     )
-    query.beside = Beside(topics, Publisher(settings))
+    query.beside = Answering(topics, Publisher(settings))
     return query
 
 
-class Beside:
-    """What goes on beside the batches: the topics must stay as they are, and answers go out."""
+class Answering(Beside):
+    """The topics must stay as they are, and answers go out."""
 
     def __init__(self, topics: CountedTopics, publisher: Publisher) -> None:
         self._topics = topics

@@ -23,6 +23,7 @@ from admitone.boundary.partition import OwnedPartition
 from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
 from admitone.evidence.open import open_evidence
 from admitone.settings import Settings
+from admitone.spark.beside import Beside
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
 from admitone.spark.source import begin_at, packed_log_stream, unpacked
@@ -71,7 +72,7 @@ def flow_query(spark: SparkSession, settings: Settings, flow: Flow, trigger: str
     note_read(boundary, topic, dict(enumerate(begin[topic])))
     stream = packed_log_stream(spark, settings, begin, settings.transport.max_per_trigger)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), flow.query)
-    beside = Beside(RawTopic(boundary.transport, topic))
+    beside = Deciding(RawTopic(boundary.transport, topic))
     query = (
         stream.writeStream.queryName(flow.query)
         .foreachBatch(admit_batch(settings, flow, beside, generation, checkpoint))
@@ -106,7 +107,7 @@ def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> None
 
 
 def admit_batch(
-    settings: Settings, flow: Flow, beside: Beside, generation: int, checkpoint: Path
+    settings: Settings, flow: Flow, beside: Deciding, generation: int, checkpoint: Path
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = flow.open(settings, None)
@@ -166,15 +167,15 @@ class RawTopic:
         return None
 
 
-class Beside:
-    """What must stay well beside the batches: the raw topic, and the evidence that is being written."""
+class Deciding(Beside):
+    """The raw topic must stay as it is, and evidence is written."""
 
     def __init__(self, raw: RawTopic) -> None:
         self.raw = raw
         self.evidence = Background()
 
     def error(self) -> BaseException | None:
-        """Return what is wrong, so that nobody has to wait for a next batch to hear of it."""
+        """Return what is wrong with either."""
         return self.raw.error() or self.evidence.error()
 
 

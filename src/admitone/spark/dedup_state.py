@@ -21,7 +21,8 @@ from admitone.boundary.publishing import after_headers
 from admitone.core.errors import ContractDrift
 from admitone.core.keys import KeyRule
 from admitone.settings import Settings
-from admitone.spark.boundary import Beside, RawTopic
+from admitone.spark.beside import Beside
+from admitone.spark.boundary import RawTopic
 from admitone.spark.checkpoints import read_figures, state_checkpoint, write_figures
 from admitone.spark.deduplicate import KEY, REASON, TIME, deduplicate, keyed
 from admitone.spark.failures import told_in_a_line
@@ -68,9 +69,28 @@ def state_dedup_query(
         .trigger(processingTime=trigger)
         .start()
     )
-    query.beside = Beside(RawTopic(transport, topic))
-    query.figures = figures
+    query.beside = Remembering(RawTopic(transport, topic), figures)
     return query
+
+
+class Remembering(Beside):
+    """The source must stay as it is, and the state's figures are left where others find them."""
+
+    def __init__(self, raw: RawTopic, figures: Figures) -> None:
+        self._raw = raw
+        self._figures = figures
+
+    def error(self) -> BaseException | None:
+        """Return what is wrong with the source."""
+        return self._raw.error()
+
+    def look(self, query: StreamingQuery) -> None:
+        """Note what the batches since the last look did to the state."""
+        self._figures.look(query)
+
+    def await_last(self, query: StreamingQuery) -> None:
+        """Wait until the last batch is in the query's progress too."""
+        query.processAllAvailable()
 
 
 def judged(stream: DataFrame, settings: Settings, checkpoint: Path) -> DataFrame:
