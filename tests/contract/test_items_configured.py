@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import orjson
-import pyarrow as pa
 import pytest
 
 from admitone.analytics.answers import open_answers
 from admitone.analytics.open import open_sketch_store
 from admitone.core.errors import NotFound
-from admitone.core.metadata import encode
 from admitone.settings import FILE_NAME
-from admitone.transport.port import OUTGOING_SCHEMA
 from tests.counting import count_all
-from tests.support import TIME, Pipeline, event
+from tests.support import Pipeline, event
 
 CONFIGURATION = """
+[schemas]
+folder = "schemas"
+
 [topk]
 max_values = 2
 
@@ -62,6 +60,8 @@ weight = "shipment.parcels"
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
     (tmp_path / FILE_NAME).write_text(CONFIGURATION)
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "order_shipped.1.0.0.json").write_text('{"required": ["shipment"]}')
     return Pipeline(tmp_path)
 
 
@@ -76,14 +76,13 @@ def test_dimensions_weights_groups_and_event_types_are_added_without_code(pipeli
         purchase(f"p{n}", product, quantity)
         for n, (product, quantity) in enumerate([("a", 5), ("b", 3), ("a", 1)])
     ]
-    pipeline.ingest(*views, *sales)
+    parcels = [
+        shipped("s0", carrier="snail", country="NL", parcels=40),
+        shipped("s1", carrier="snail", country="BE", parcels=2),
+        shipped("s2", carrier="owl", country="NL"),
+    ]
+    pipeline.ingest(*views, *sales, *parcels)
     pipeline.run()
-    admit_elsewhere(
-        pipeline,
-        {"shipment": {"carrier": "snail", "country": "NL", "parcels": 40}},
-        {"shipment": {"carrier": "snail", "country": "BE", "parcels": 2}},
-        {"shipment": {"carrier": "owl", "country": "NL"}},
-    )
     store = open_sketch_store(pipeline.settings)
     count_all(pipeline.settings, store)
     store.close()
@@ -125,21 +124,7 @@ def purchase(event_id: str, product: str, quantity: int) -> bytes:
     return orjson.dumps(document)
 
 
-def admit_elsewhere(pipeline: Pipeline, *payloads: dict[str, Any]) -> None:
-    """Put events of another boundary on the admitted topic: their schema is known there."""
-    transport = pipeline.transport
-    moment = b"%d" % (datetime.fromisoformat(TIME).timestamp() * 1000)
-    table = pa.table(
-        [
-            [0] * len(payloads),
-            encode(99, 0, np.arange(len(payloads))),
-            [
-                orjson.dumps({"metadata": {"eventType": "order_shipped"}, "payload": payload})
-                for payload in payloads
-            ],
-            [[("event-time", moment), ("stream-time", moment)]] * len(payloads),
-        ],
-        schema=OUTGOING_SCHEMA,
-    )
-    epoch = transport.init_producer("elsewhere")
-    transport.append("elsewhere", epoch, {"admitted.traffic": table})
+def shipped(event_id: str, **shipment: Any) -> bytes:
+    document = orjson.loads(event(event_id, eventType="order_shipped"))
+    document["payload"] = {"shipment": shipment}
+    return orjson.dumps(document)

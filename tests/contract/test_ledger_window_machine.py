@@ -224,7 +224,7 @@ def test_random_windows_agree_with_the_model(fresh_ledgers: Callable[[], OpenLed
         run_state_machine_as_test(
             lambda retention=retention: Machine(fresh_ledgers(), retention),
             settings=settings(
-                max_examples=10,
+                max_examples=20,
                 stateful_step_count=40,
                 deadline=None,
                 phases=[Phase.generate],

@@ -21,8 +21,9 @@ import pytest
 from admitone.analytics.known import complete_in
 from admitone.analytics.open import open_sketch_reader
 from admitone.faults import VARIABLE
+from admitone.ops.demo import check
 from admitone.settings import load_settings
-from admitone.traffic import GeneratorOptions, generate
+from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from tests.services.postgres import PostgresServer
 from tests.services.redis import PASSWORD, RedisServer
 from tests.support import Pipeline
@@ -112,12 +113,19 @@ def _sketches(home: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def traffic() -> tuple[list[bytes], Truth]:
+    options = GeneratorOptions(600, seed=8, late=0.02, rate=0.5)
+    recorder = TruthRecorder(options)
+    lines = [delivery.line for delivery in recorder.watch(generate(options))]
+    return lines, recorder.truth()
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory, traffic: tuple[list[bytes], Truth]) -> Path:
     """A home folder whose boundary has decided everything and whose analytics has counted nothing."""
     home = tmp_path_factory.mktemp("template")
     pipeline = Pipeline(home)
-    options = GeneratorOptions(600, seed=8, late=0.02, rate=0.5)
-    pipeline.ingest(*(delivery.line for delivery in generate(options)))
+    pipeline.ingest(*traffic[0])
     pipeline.run()
     pipeline.transport.close()
     return home
@@ -126,15 +134,20 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(
     template: Path,
+    traffic: tuple[list[bytes], Truth],
     redis_server: RedisServer,
     postgres_server: PostgresServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Left:
+    """What is left where nothing happened, which is the truth."""
     home = tmp_path_factory.mktemp("undisturbed") / "home"
     shutil.copytree(template, home)
     case = Case(home, redis_server, postgres_server)
     case.run(offsets=40)
     left = case.left()
+    compared, problems = check(load_settings(home), traffic[1])
+    assert problems == []
+    assert compared["bounds"] > 500
     assert len(left.redis) > 500
     assert len(left.history["heavy_hitters"]) > 500
     return left

@@ -148,3 +148,28 @@ def _answers(running: Running) -> bool:
         return httpx.get(f"{running.url}/healthz", timeout=2).status_code == 200
     except httpx.TransportError:
         return False
+
+
+def lanes_of(pid: int) -> list[int]:
+    """Return the running workers of a door."""
+    return [
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if said_of(int(folder.name))[1:2] == [str(pid)] and _runs_a_lane(folder)
+    ]
+
+
+def said_of(pid: int) -> list[str]:
+    """Return what the system says of a process, from its state on; nothing of one that has ended."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [] if said[0] == "Z" else said
+
+
+def _runs_a_lane(folder: Path) -> bool:
+    try:
+        return b"admitone.service.lane" in (folder / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
 from admitone.cli import app
+from admitone.service.app import create_app, front_of
+from admitone.settings import FILE_NAME, load_settings
 from admitone.spark.checkpoints import state_checkpoint, write_figures
 from tests.service.homes import fill, serving, start_service, wait_until
+from tests.services.postgres import PostgresServer
 from tests.support import Pipeline
 from tests.support import event as old_event
 
@@ -410,3 +415,73 @@ def _encoded(text: str) -> str:
 
 def _json() -> dict[str, str]:
     return {"Content-Type": "application/json"}
+
+
+def test_more_than_may_wait_at_the_door_is_told_to_come_again(tmp_path):
+    with (
+        serving(tmp_path, ADMITONE_SERVICE__MAX_WAITING="1") as running,
+        running.client() as client,
+    ):
+        full = client.post("/v1/events", json=[json.loads(event(name)) for name in "ab"])
+        one = client.post("/v1/events", json=[json.loads(event("a"))])
+
+    told(full, 429, "BUSY")
+    assert full.headers["retry-after"] == "1"
+    assert one.json()["decisions"][0]["verdict"] == "ADMITTED"
+
+
+def test_a_database_that_is_down_is_said_and_the_same_request_converges(tmp_path):
+    server = PostgresServer()
+    try:
+        (tmp_path / FILE_NAME).write_text(f'[ledger]\nurl = "{server.new_schema()}"\n')
+        both = [json.loads(event(name)) for name in "ab"]
+        with (
+            serving(tmp_path, ADMITONE_SERVICE__DOOR_TIMEOUT="4s") as running,
+            running.client() as client,
+        ):
+            first = client.post("/v1/events", json=both[:1])
+            server.stop()
+            down = client.post("/v1/events", json=both)
+            ready = client.get("/readyz")
+            server.start()
+            wait_until(
+                lambda: client.post("/v1/events", json=both).status_code == 200,
+                "the door decides again",
+            )
+            again = client.post("/v1/events", json=both)
+    finally:
+        server.close()
+
+    assert first.json()["decisions"][0]["verdict"] == "ADMITTED"
+    assert down.status_code == ready.status_code == 503
+    assert down.headers["retry-after"] == ready.headers["retry-after"] == "1"
+    assert down.headers["content-type"] == "application/problem+json"
+    rows = again.json()["decisions"]
+    assert [row["verdict"] for row in rows] == ["DUPLICATE", "DUPLICATE"]
+    assert rows[0]["receipt"] == first.json()["decisions"][0]["receipt"]
+
+
+def test_a_mistake_of_ours_is_a_problem_document_with_every_header(tmp_path):
+    made = create_app(load_settings(tmp_path))
+
+    @made.get("/broken")
+    def broken() -> None:
+        raise RuntimeError("secret")
+
+    transport = httpx.ASGITransport(front_of(made), raise_app_exceptions=False)
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/broken")
+
+    answer = asyncio.run(ask())
+
+    assert "secret" not in told(answer, 500, "INTERNAL")["detail"]
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_an_origin_that_is_none_is_refused_as_foreign(client):
+    answer = client.post("/v1/events", json=[], headers={"Origin": "http://["})
+
+    told(answer, 403, "FOREIGN_ORIGIN")
+    assert answer.headers["x-content-type-options"] == "nosniff"

@@ -17,6 +17,7 @@ from tests.support import event
 # Conditions are waited for; how long they take is the machine's business.
 expect.set_options(timeout=60_000)
 
+PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
 PHONE, WALL = (390, 844), (1920, 1080)
 _FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -199,16 +200,15 @@ def test_a_token_is_asked_for_and_kept_out_of_the_address(browser, tmp_path, com
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("size", [PHONE, WALL], ids=["phone", "wall"])
-def test_nothing_is_cut_off_on_a_phone_or_a_wall(
-    browser, service, complaints, tmp_path, size, theme
-):
+def test_nothing_is_cut_off_on_a_phone_or_a_wall(browser, service, complaints, size, theme):
+    """The pictures stay in build/screenshots, to be looked at."""
     page = opened(
         browser, f"{service.url}/#dimension=url&window=1d", complaints, size, color_scheme=theme
     )
     expect(page.locator("#ranks .rank")).not_to_have_count(0)
     expect(page.locator("#item-plot .curve")).to_have_count(1)
     wide = page.evaluate("document.documentElement.scrollWidth")
-    picture = tmp_path / f"{size[0]}-{theme}.png"
+    picture = PICTURES / f"{size[0]}-{theme}.png"
     page.screenshot(path=picture, full_page=True)
 
     assert wide <= size[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -16,6 +18,7 @@ from admitone.ledger.books import books
 from admitone.service.door import Door, Full
 from admitone.service.slots import take_slot
 from admitone.settings import Settings, load_settings
+from tests.service.homes import lanes_of
 from tests.support import Pipeline, event
 
 
@@ -255,3 +258,39 @@ def test_the_books_of_the_door_balance(door, settings):
     assert account["balanced"]
     assert (account["deliveries"], account["admitted"], account["duplicates"]) == (5, 2, 2)
     assert account["partitions"][0]["topic"] == "door"
+
+
+def test_a_worker_that_cannot_be_started_is_said_and_the_next_one_may(settings, monkeypatch):
+    door = Door(settings)
+    door.open()
+    with monkeypatch.context() as patched:
+        patched.setattr("admitone.service.door.subprocess.Popen", refuse_to_start)
+        with pytest.raises(ServiceUnreachable, match="too many"):
+            sent(door, event("a"))
+
+    (row,) = sent(door, event("a"))
+    door.close()
+
+    assert row["verdict"] == "ADMITTED"
+    assert door.counts.failed == 1
+
+
+def refuse_to_start(*_: object, **__: object) -> None:
+    raise OSError("too many open files")
+
+
+def test_a_worker_that_does_not_answer_is_ended_with_the_door(settings, monkeypatch):
+    monkeypatch.setattr("admitone.service.door._GRACE_S", 2.0)
+    impatient = settings.service.model_copy(update={"door_timeout": 500})
+    door = Door(settings.model_copy(update={"service": impatient}))
+    door.open()
+    sent(door, event("a"))
+    (worker,) = lanes_of(os.getpid())
+    os.kill(worker, signal.SIGSTOP)
+    waiting = door.submit([Delivery(event("b"))])
+
+    door.close()
+
+    with pytest.raises(ServiceUnreachable):
+        waiting.result(0)
+    assert lanes_of(os.getpid()) == []

@@ -20,7 +20,7 @@ from admitone.ledger.books import books
 from admitone.service.door import Door
 from admitone.settings import Settings, load_settings
 from tests.faults.harness import FENCED, FINISHED, processes, stopped
-from tests.service.homes import start_service
+from tests.service.homes import lanes_of, said_of, start_service
 from tests.support import event
 
 EVENTS = [event("a"), event("b"), event("a"), b"nonsense"]
@@ -63,31 +63,6 @@ def on_the_log(settings: Settings) -> list[bytes]:
 def sent_again(settings: Settings) -> list[dict]:
     slot = DoorSlot(open_boundary(settings), 0)
     return [row for rows in slot.admit([Delivery(value) for value in EVENTS]) for row in rows]
-
-
-def lanes_of(pid: int) -> list[int]:
-    """Return the running workers of a door."""
-    return [
-        int(folder.name)
-        for folder in Path("/proc").glob("[0-9]*")
-        if said_of(int(folder.name))[1:2] == [str(pid)] and runs_a_lane(folder)
-    ]
-
-
-def said_of(pid: int) -> list[str]:
-    """Return what the system says of a process, from its state on; nothing of one that has ended."""
-    try:
-        said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [] if said[0] == "Z" else said
-
-
-def runs_a_lane(folder: Path) -> bool:
-    try:
-        return b"admitone.service.lane" in (folder / "cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -184,36 +184,39 @@ def test_names_are_probed_as_the_filter_was_made(ledger: PostgresLedger, postgre
         assert len(list(ledger.decided(Filter(identity=identity_of("r", "c", f"e{number}"))))) == 1
 
 
+@pytest.mark.parametrize("where", ["claim", "conclude"])
 def test_a_worker_suspended_inside_a_transaction_does_not_hold_up_its_successor(
-    ledger: PostgresLedger, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    where: str, ledger: PostgresLedger, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit = "%20-cidle_in_transaction_session_timeout%3D300"
     zombie = PostgresLedger(postgres_url + limit)
     epoch = zombie.take_epoch(ONE, None)
-    claimed, woken = threading.Event(), threading.Event()
+    reached, woken = threading.Event(), threading.Event()
 
     def pause(_: str) -> None:
-        claimed.set()
+        reached.set()
         assert woken.wait(30)
 
-    monkeypatch.setattr(postgres_claim, "crash_point", pause)
+    module = postgres_claim if where == "claim" else postgres
+    monkeypatch.setattr(module, "crash_point", pause)
     outcome: list[object] = []
 
     def work() -> None:
         try:
-            outcome.append(claim(zombie, ONE, epoch, facts(("a", "x"))))
+            settle(zombie, epoch, granted(claim(zombie, ONE, epoch, facts(("a", "x")))))
         except AdmitoneError as error:
             outcome.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
-    assert claimed.wait(30)
+    assert reached.wait(30)
     assert ledger.take_epoch(ONE, None) == epoch + 1
     woken.set()
     thread.join()
 
     assert isinstance(outcome[0], Fenced)
-    assert ledger.blocks() == []
+    left = [block.state for block in ledger.blocks()]
+    assert left == ([] if where == "claim" else [BlockState.IN_FLIGHT])
 
 
 def test_closing_sees_a_claim_that_was_under_way_with_an_older_number(

@@ -11,7 +11,7 @@ import pytest
 from admitone.analytics.open import open_sketch_reader
 from admitone.core.windows import parse_window
 from admitone.faults import VARIABLE
-from admitone.ops.demo import _kept
+from admitone.ops.demo import kept_windows
 from admitone.results.history import HistoryReader
 from admitone.traffic import GeneratorOptions, TruthRecorder, generate
 from tests.services.redis import PASSWORD, RedisServer
@@ -53,7 +53,7 @@ def test_redis_and_the_history_say_what_is_true(
     compared = 0
     for name in truth.lists:
         for kind in ("minute", "hour", "day", "global"):
-            for window in _kept(truth.windows(name, kind), kind)[-3:]:
+            for window in kept_windows(truth, name, kind)[-3:]:
                 counts, total, late = truth.exact(window, name)
                 meta = client.hgetall(f"meta:{window}:{name}")
                 assert (int(meta["totalEvents"]), int(meta["late"])) == (total, late)

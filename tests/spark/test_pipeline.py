@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from admitone.ledger.books import books
 from admitone.ops.demo import check
+from admitone.settings import FILE_NAME
 from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from tests.spark.running import run_pipeline
 from tests.support import Pipeline, event
@@ -65,6 +69,38 @@ def test_records_removed_before_they_were_read_are_not_passed_over(tmp_path: Pat
     assert done.returncode == 7
     assert "were removed before they were read" in done.stderr
     assert pipeline.verdicts("e2") == []
+
+
+def test_what_has_expired_goes_when_the_pipeline_opens_its_store_and_after_a_batch(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / FILE_NAME).write_text(
+        '[transport]\nraw_partitions = 1\n\n[dedup]\nretention = "2d"\n'
+    )
+    pipeline = Pipeline(tmp_path, transport={})
+    for name, days in (("a", 40), ("b", 30)):
+        pipeline.ingest(event(name, time=days_ago(days)))
+        pipeline.run()
+    oldest, older = segments(tmp_path)
+
+    assert run_pipeline(tmp_path, "boundary").returncode == 0
+    assert segments(tmp_path) == [older]
+
+    pipeline.ingest(event("c", time=days_ago(20)))
+    assert run_pipeline(tmp_path, "boundary").returncode == 0
+    (left,) = segments(tmp_path)
+    assert oldest < older < left
+    assert pipeline.verdicts("c") == [("ADMITTED", None)]
+
+
+def days_ago(days: int) -> str:
+    return f"{datetime.now(UTC) - timedelta(days=days):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def segments(home: Path) -> list[int]:
+    """Return when the segments that are left begin."""
+    with closing(sqlite3.connect(home / "data" / "ledger.db")) as db:
+        return [start for (start,) in db.execute("SELECT start FROM segment ORDER BY start")]
 
 
 def test_a_recreated_raw_topic_is_read_from_its_beginning_through_spark(tmp_path: Path) -> None:

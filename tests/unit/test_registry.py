@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from admitone.analytics.answers import open_answers
 from admitone.boundary.rules import envelope_rules
 from admitone.core.errors import ConfigurationError
-from admitone.governance.registry import schemas
+from admitone.governance.registry import Validators, schemas
 from admitone.settings import FILE_NAME, load_settings
 from tests.service.homes import count_everything
 from tests.support import Pipeline, event
@@ -45,13 +46,17 @@ weight = "cents"
 """
 
 
+def schemas_in(folder: Path) -> Validators:
+    return schemas(load_settings(folder, schemas={"folder": str(folder)}).schemas.texts)
+
+
 def put(folder: Path, name: str, schema: object) -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(json.dumps(schema))
 
 
 def test_the_five_event_types_come_with_the_package():
-    assert set(schemas(None)) == {
+    assert set(schemas()) == {
         "page_view",
         "product_view",
         "api_request",
@@ -65,20 +70,20 @@ def test_of_a_major_version_the_newest_counts_and_others_stay(tmp_path):
     put(tmp_path, "refund.1.10.0.json", {"required": ["b"]})
     put(tmp_path, "refund.2.0.0.json", {"required": ["c"]})
 
-    found = schemas(tmp_path)["refund"]
+    found = schemas_in(tmp_path)["refund"]
 
     assert (found[1]({"b": 1}), found[1]({"a": 1})) == (True, False)
     assert (found[2]({"c": 1}), found[2]({"b": 1})) == (True, False)
-    assert set(schemas(tmp_path)) > {"page_view", "refund"}
+    assert set(schemas_in(tmp_path)) > {"page_view", "refund"}
 
 
 def test_a_version_of_one_s_own_takes_the_place_of_the_package_s(tmp_path):
     put(tmp_path, "page_view.1.1.0.json", {"required": ["campaign"]})
 
-    found = schemas(tmp_path)["page_view"][1]
+    found = schemas_in(tmp_path)["page_view"][1]
 
     assert (found({"campaign": "x"}), found({"url": "/a"})) == (True, False)
-    assert schemas(None)["page_view"][1]({"url": "/a"})
+    assert schemas()["page_view"][1]({"url": "/a"})
 
 
 @pytest.mark.parametrize(
@@ -87,18 +92,30 @@ def test_a_version_of_one_s_own_takes_the_place_of_the_package_s(tmp_path):
         ("refund.json", "{}", "refund.1.0.0.json"),
         ("refund.1.0.0.json", "{", "Expected a JSON Schema"),
         ("refund.1.0.0.json", '{"type": "objekt"}', "Expected a JSON Schema"),
+        ("refund.1.0.0.json", '{"$ref": "common.json"}', "Expected a JSON Schema"),
+        ("refund.1.0.0.json", '{"$ref": "http://127.0.0.1:9/x.json"}', "Expected a JSON Schema"),
     ],
 )
 def test_a_file_that_is_no_schema_is_refused_at_the_start(tmp_path, name, text, said):
     (tmp_path / name).write_text(text)
 
     with pytest.raises(ConfigurationError, match=said):
-        schemas(tmp_path)
+        schemas_in(tmp_path)
+
+
+def test_what_was_read_at_the_start_travels_with_the_settings(tmp_path):
+    put(tmp_path, "refund.1.0.0.json", {"required": ["a"]})
+    settings = load_settings(tmp_path, schemas={"folder": "."})
+    put(tmp_path, "refund.1.0.0.json", {"required": ["b"]})
+
+    found = schemas(pickle.loads(pickle.dumps(settings)).schemas.texts)["refund"][1]
+
+    assert (found({"a": 1}), found({"b": 1})) == (True, False)
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(ConfigurationError, match="No such file"):
-        schemas(tmp_path / "missing")
+        schemas_in(tmp_path / "missing")
 
 
 def test_a_topic_for_events_without_a_schema_is_refused(tmp_path):

@@ -26,8 +26,7 @@ def envelope_rules(settings: Settings) -> EnvelopeRules:
         )
         for entry in settings.topics
     )
-    folder = settings.schemas.folder
-    validators = schemas(settings.resolve(folder) if folder else None)
+    validators = schemas(settings.schemas.texts)
     _refuse_unknown_types(settings, validators)
     return EnvelopeRules(
         run_id=settings.pipeline.run_id,

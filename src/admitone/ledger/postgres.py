@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -210,6 +211,14 @@ class PostgresLedger(PostgresLater):
         )
 
 
+_CONCLUDE: Final = (
+    "WITH v AS (UPDATE verdicts SET verdicts = coalesce(%b, verdicts), bus = %b WHERE block_id = %s)"
+    " UPDATE block SET state = %s, decided_at = %s, published_at = %s, refused = %s, evidence_hash = %s,"
+    " verdict_bits = %s, reason_bits = %s, quarantined = %s, ambiguous = %s"
+    " WHERE block_id = %s AND state = 'IN_FLIGHT'"
+)
+
+
 def _conclude(
     db: Connection,
     block: Block,
@@ -222,27 +231,17 @@ def _conclude(
     Segments(db, store).put_back(block.block_id, outcome.refused)
     resolved = _resolved(db, followed(planned, block.block_id))
     verdicts, bus = concluded(block.block_id, facts, planned, outcome, resolved)
-    # Sent together: a block of a few events costs hardly more than its round trips.
-    with db.pipeline():
-        changed = db.execute(
-            "UPDATE block SET state = %s, decided_at = %s, published_at = %s, refused = %s, evidence_hash = %s,"
-            " verdict_bits = %s, reason_bits = %s, quarantined = %s, ambiguous = %s"
-            " WHERE block_id = %s AND state = 'IN_FLIGHT'",
-            (
-                str(outcome.state), outcome.decided_at, outcome.published_at, list(outcome.refused),
-                logical_digest(facts, verdicts, bus), *astuple(Summary.of(verdicts)), block.block_id,
-            ),
-        )  # fmt: skip
-        db.execute("UPDATE verdicts SET bus = %b WHERE block_id = %s", (pack(bus), block.block_id))
-        if not verdicts.equals(planned):
-            db.execute(
-                "UPDATE verdicts SET verdicts = %b WHERE block_id = %s",
-                (pack(verdicts), block.block_id),
-            )
-        note_places(db, block.block_id, bus_ranges(block, facts, bus))
-        note_contradictions(db, contradictions(block.block_id, facts, verdicts))
-    _must_have_changed(block, changed.rowcount)
-    # By itself, and last: a server does not end who is suspended right behind a pipeline.
+    row = (
+        str(outcome.state), outcome.decided_at, outcome.published_at, list(outcome.refused),
+        logical_digest(facts, verdicts, bus), *astuple(Summary.of(verdicts)), block.block_id,
+    )  # fmt: skip
+    packed = pack(verdicts) if not verdicts.equals(planned) else None
+    changed = db.execute(_CONCLUDE, (packed, pack(bus), block.block_id, *row)).rowcount
+    _must_have_changed(block, changed)
+    note_places(db, block.block_id, bus_ranges(block, facts, bus))
+    note_contradictions(db, contradictions(block.block_id, facts, verdicts))
+    _move_upstream(db, block.source, facts)
+    # By itself, and last: a server does not end who is suspended right behind several statements sent at once.
     moved = db.execute(
         "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s,"
         " active_at = CASE WHEN %s THEN greatest(active_at, %s) ELSE active_at END"
@@ -254,7 +253,6 @@ def _conclude(
     ).rowcount  # fmt: skip
     if moved != 1:
         raise MarkMoved(f"The mark of {tuple(block.source)} has passed block {block.block_id}.")
-    _move_upstream(db, block.source, facts)
     crash_point("ledger.outcome_written")
 
 

@@ -136,7 +136,7 @@ def check(settings: Settings, truth: Truth) -> tuple[dict[str, int], list[str]]:
     for name in sorted(truth.lists):
         dimension, _, where = name.partition("|")
         for size in ("minute", "hour", "day", "week", "month", "global"):
-            for window in _kept(truth.windows(name, size), size):
+            for window in kept_windows(truth, name, size):
                 try:
                     answer = answers.top(dimension, window, where or None)
                 except NotFound as missing:
@@ -149,11 +149,13 @@ def check(settings: Settings, truth: Truth) -> tuple[dict[str, int], list[str]]:
     return {"decisions": len(rows), "answers": compared, "bounds": bounds}, problems
 
 
-def _kept(windows: list[str], size: str) -> list[str]:
-    """Leave out the minutes that late events fell into: minutes are not kept that long."""
+def kept_windows(truth: Truth, name: str, size: str) -> list[str]:
+    """Return a list's windows without the minutes that late events fell into: minutes are not kept that long."""
+    windows = truth.windows(name, size)
     if size != "minute":
         return windows
-    newest = max((window_span(window)[0] for window in windows), default=0)
+    whole = (each for each in truth.lists if "|" not in each)
+    newest = max(window_span(window)[0] for each in whole for window in truth.windows(each, size))
     return [window for window in windows if window_span(window)[0] > newest - _DAY_MS]
 
 

@@ -175,6 +175,9 @@ PRODUCTION = """\
 [pipeline]
 name = "admitone"            # part of every producer id: two pipelines on one log need two names
 
+[schemas]
+# folder = "schemas"         # merchant_context.1.0.0.json and so on: each event type below that is your own needs one
+
 [transport]
 kind = "kafka"
 create_topics = false        # admitone topics create makes them

@@ -11,7 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from admitone.service.problems import MEDIA_TYPE, Problem, WrongValue
 
 _SCHEMA: Final = {"$ref": "#/components/schemas/Problem"}
-_ALWAYS: Final = (400, 401, 403, 405, 413, 415, 421, 422, 429, 503)
+_ALWAYS: Final = (400, 401, 403, 405, 413, 415, 421, 422, 429, 500, 503)
 _TITLE: Final = "admitone"
 _ABOUT: Final = """\
 Every event gets in once and gets a ticket, or you know why not.

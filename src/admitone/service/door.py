@@ -8,9 +8,11 @@ again, which resolves what was left in flight, and the same request sent again f
 from __future__ import annotations
 
 import logging
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _EVENTS_AT_ONCE: Final = 5_000
+_GRACE_S: Final = 10.0
+INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM)
+"""What ends a service, and must not end its workers before they have answered."""
 
 
 class Full(Exception):
@@ -71,9 +76,10 @@ class Door:
         self._changed = threading.Condition()
         self._closing = False
         self.counts = DoorCounts()
+        self._lanes = [_Lane(settings) for _ in range(settings.service.slots)]
         self._threads = [
-            threading.Thread(target=self._work, name=f"lane-{number}", daemon=True)
-            for number in range(settings.service.slots)
+            threading.Thread(target=self._work, args=(lane,), name=f"lane-{number}", daemon=True)
+            for number, lane in enumerate(self._lanes)
         ]
 
     @property
@@ -105,26 +111,36 @@ class Door:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        for thread in self._threads:
+        deadline = time.monotonic() + self._settings.service.door_timeout / 1_000
+        for thread, lane in zip(self._threads, self._lanes, strict=True):
             if thread.ident is not None:
-                thread.join(self._settings.service.door_timeout / 1_000)
+                thread.join(max(deadline - time.monotonic(), 0))
+                if thread.is_alive():
+                    lane.kill()
+                    thread.join(_GRACE_S)
 
-    def _work(self) -> None:
-        lane = _Lane(self._settings)
+    def _work(self, lane: _Lane) -> None:
         while (requests := self._taken()) or not self._closing:
-            self._answer(requests, lane)
+            try:
+                self._answer(requests, lane)
+            except AdmitoneError as error:
+                self._fail(requests, error)
+            except (
+                Exception
+            ) as error:  # told to whoever waits; the lane goes on with another worker
+                died = isinstance(error, EOFError | OSError)
+                log.error("a worker of the door is lost", exc_info=None if died else error)
+                self._fail(requests, _lost(error))
+                lane.close()
         lane.close()
 
     def _answer(self, requests: list[Request], lane: _Lane) -> None:
         """Have requests decided and answer each; what an error leaves undecided is answered with it."""
         waiting = iter(requests)
         current = next(waiting, None)
-        for said in lane.decide([one for request in requests for one in request.deliveries]):
-            if isinstance(said, AdmitoneError):
-                self._fail(requests, said)
-                return
+        for rows in lane.decide([one for request in requests for one in request.deliveries]):
             self.counts.blocks += 1
-            for row in said:
+            for row in rows:
                 assert current is not None
                 self.counts.verdicts[row["verdict"]] += 1
                 current.decided.append(row)
@@ -172,31 +188,35 @@ class _Lane:
         self._settings = settings
         self._worker: _Worker | None = None
 
-    def decide(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row] | AdmitoneError]:
-        """Yield the decisions of each block; an error is the last."""
+    def decide(self, deliveries: Sequence[Delivery]) -> Iterator[list[Row]]:
+        """Yield the decisions of each block, or raise what the worker says; whatever else is raised, it is lost."""
         if self._worker is None:
-            self._worker = _start_worker(self._settings)
+            self._worker = _start_worker()
+            self._worker.connection.send(self._settings)
         connection = self._worker.connection
+        connection.send(deliveries)
         said: Said
-        try:
-            connection.send(deliveries)
-            while (said := connection.recv()) is not None:
-                yield said
-                if isinstance(said, AdmitoneError):
-                    return
-        except (EOFError, OSError):
-            self.close()
-            yield ServiceUnreachable(
-                "A worker of the door ended before it had decided.",
-                "send the same request again: another worker takes over",
-            )
+        while (said := connection.recv()) is not None:
+            if isinstance(said, AdmitoneError):
+                raise said
+            yield said
 
     def close(self) -> None:
         """Tell the worker that nothing more comes, and wait until it has let go of its slot."""
-        if self._worker is not None:
-            self._worker.connection.close()
+        if self._worker is None:
+            return
+        self._worker.connection.close()
+        try:
+            self._worker.process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
             self._worker.process.wait()
-            self._worker = None
+        self._worker = None
+
+    def kill(self) -> None:
+        """End a worker that does not answer: whoever takes its slot over resolves what it left."""
+        if self._worker is not None:
+            self._worker.process.kill()
 
 
 class _Worker(NamedTuple):
@@ -206,14 +226,28 @@ class _Worker(NamedTuple):
     connection: Connection
 
 
-def _start_worker(settings: Settings) -> _Worker:
+def _start_worker() -> _Worker:
     ours, theirs = Pipe()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "admitone.service.lane", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-    ours.send(settings)
+    # Interrupts are held back until the worker ignores them. -P: nothing is imported from where one happens to stand.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "admitone.service.lane", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return _Worker(process, ours)
+
+
+def _lost(error: Exception) -> ServiceUnreachable:
+    return ServiceUnreachable(
+        f"A worker of the door ended before it had decided: {error or type(error).__name__}.",
+        "send the same request again: another worker takes over",
+    )

@@ -25,6 +25,7 @@ from admitone.core.errors import AdmitoneError, Fenced, MarkMoved, ServiceUnreac
 from admitone.ledger.decisions import Row, decisions
 from admitone.ledger.model import Filter
 from admitone.ledger.port import LedgerReader
+from admitone.service.door import INTERRUPTS
 from admitone.service.logs import log_to_stderr
 from admitone.service.slots import Slot, take_slot
 from admitone.settings import Settings
@@ -141,7 +142,8 @@ def work(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    for interrupt in (signal.SIGINT, signal.SIGTERM):
+    for interrupt in INTERRUPTS:
         signal.signal(interrupt, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
     log_to_stderr()
     work(Connection(int(sys.argv[1])))

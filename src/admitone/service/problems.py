@@ -130,12 +130,12 @@ def refusal_of(error: Exception) -> Refused:
 
 
 def tell_problems(app: FastAPI) -> None:
-    """Let every error a route raises be answered with a problem document."""
+    """Let every error be answered with a problem document, a mistake of ours too."""
 
     async def tell(_: Request, error: Exception) -> Response:
         return problem_response(refusal_of(error))
 
-    for kind in (Refused, AdmitoneError, HTTPException, RequestValidationError):
+    for kind in (Refused, AdmitoneError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, tell)
 
 

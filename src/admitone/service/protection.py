@@ -88,7 +88,7 @@ class Protection:
                 "ask for localhost or 127.0.0.1, or configure tokens in [access]",
             )
         origin = headers.get("origin")
-        if method not in _SAFE and origin is not None and urlsplit(origin).netloc != host:
+        if method not in _SAFE and origin is not None and _place(origin) != host:
             return Refused(
                 HTTPStatus.FORBIDDEN,
                 "FOREIGN_ORIGIN",
@@ -140,6 +140,13 @@ def _protect(message: Message) -> None:
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
     headers.setdefault("Cache-Control", _NO_STORE)
+
+
+def _place(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _name(host: str) -> str:

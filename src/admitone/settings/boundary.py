@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
+from admitone.core.errors import ConfigurationError
 from admitone.core.keys import KeyRule
 from admitone.settings.section import TOPIC_NAME, DurationMs, Section
+
+Texts = tuple[tuple[str, str], ...]
+"""The name of each file, and what it holds."""
 
 
 class PipelineSettings(Section):
@@ -28,6 +33,26 @@ class SchemaSettings(Section):
 
     folder: str = ""
     """Files such as `refund.1.0.0.json`, one for each version of an event type."""
+    _texts: Texts = PrivateAttr(())
+
+    @property
+    def texts(self) -> Texts:
+        """Return what the files hold; read once, so that every task of a query judges alike, wherever it runs."""
+        return self._texts
+
+    def read(self, home: Path) -> None:
+        """Read the folder."""
+        if not self.folder:
+            return
+        folder = (home / self.folder).resolve()
+        try:
+            files = sorted(file for file in folder.iterdir() if file.suffix == ".json")
+            self._texts = tuple((file.name, file.read_text(encoding="utf-8")) for file in files)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(
+                f"Cannot read the schemas in {folder}: {getattr(error, 'strerror', error)}.",
+                "make the folder readable, or correct folder of [schemas]",
+            ) from error
 
 
 class LedgerSettings(Section):

@@ -39,13 +39,15 @@ def load_settings(home: Path | str = ".", **overrides: Any) -> Settings:
         table.update(changes)
     try:
         # Absolute, because tasks of a pipeline may run in another folder.
-        return Settings(**values).model_copy(update={"home": home.absolute()})
+        settings = Settings(**values).model_copy(update={"home": home.absolute()})
     except ValidationError as error:
         raise ConfigurationError(_explain(error), f"mend {file} or the environment") from error
     except SettingsError as error:
         raise ConfigurationError(
             f"{error}.", "a section's values have names of their own: ADMITONE_LEDGER__URL"
         ) from error
+    settings.schemas.read(settings.home)
+    return settings
 
 
 def _refuse_secrets(values: dict[str, Any], file: Path) -> None:
