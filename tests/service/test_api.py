@@ -350,7 +350,7 @@ def test_metrics_count_requests_and_decisions(client):
     assert "admitone_undecided_deliveries 0.0" in text
     assert 'admitone_http_request_duration_seconds_bucket{le="0.1",route="/v1/topk"}' in text
     assert "process_resident_memory_bytes" in text
-    assert 'admitone_deliveries_cached_total{partition="0",topic="raw"}' in text
+    assert 'admitone_deliveries_cached_total{partition="0",pipeline="admitone",topic="raw"}' in text
     assert "admitone_dedup_state" not in text
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from admitone.transport.contract import raw_topic
+from admitone.transport.ingest import ingest_lines
+from admitone.transport.open import open_transport
 from tests.service.homes import count_everything, fill, serving
 from tests.service.test_access import home_with_tokens
 from tests.support import event
@@ -170,6 +173,21 @@ def test_an_empty_home_says_what_to_do(browser, tmp_path, complaints):
         expect(page.locator("#gate-body")).to_contain_text("No run yet")
         expect(page.locator("#held")).to_contain_text("Nothing is held back")
     complaints[:] = [line for line in complaints if "404" not in line]
+
+
+def test_what_is_stale_says_how_old_it_is_and_what_waits(browser, tmp_path, complaints):
+    settings = fill(tmp_path, 300)
+    transport = open_transport(settings)
+    lines = [event(f"waits-{number}") for number in range(40)]
+    for _ in ingest_lines(transport, raw_topic(settings, transport), lines, "shop"):
+        pass
+    with serving(tmp_path) as running:
+        page = opened(browser, f"{running.url}/#window=1d", complaints)
+        expect(page.locator("#ranks .rank")).not_to_have_count(0)
+        expect(page.locator("#notice")).to_contain_text("40 wait, and no pipeline runs here.")
+        expect(page.locator("#notice")).to_contain_text("admitone run")
+        expect(page.locator("#tile-waiting-note")).to_contain_text("40 undecided")
+        expect(page.locator("#top-foot")).to_contain_text("as of")
 
 
 def test_a_service_that_goes_away_leaves_what_was_seen_and_says_so(browser, tmp_path, complaints):

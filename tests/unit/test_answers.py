@@ -151,6 +151,8 @@ def test_a_history_has_one_answer_for_each_window_there_is(answers):
         ("hour_2026111510", 30),
         ("hour_2026111511", 5),
     ]
+    (newest,) = answers.history("url", "/hats", "hour_2026111500", "hour_2026111523", most=1)
+    assert newest["window"] == "hour_2026111511"
     with pytest.raises(NotFound, match="windows of one size"):
         answers.history("url", "/hats", "hour_2026111510", "day_20261115")
 

@@ -71,9 +71,14 @@ class SketchAnswers:
         return item_answer(known, rule, key, question.source_of(known))
 
     def history(
-        self, item_type: str, key: str, first: str | None, last: str | None = None
+        self,
+        item_type: str,
+        key: str,
+        first: str | None,
+        last: str | None = None,
+        most: int | None = None,
     ) -> list[ItemAnswer]:
-        """Return one item in every window there is from the first to the last."""
+        """Return one item in every window there is from the first to the last; the newest `most` of them."""
         with self._reader.snapshot():
             question, rule = self._question(), self._rule(item_type)
             named = [
@@ -90,9 +95,10 @@ class SketchAnswers:
                 for window in question.windows(named[0].kind)
                 if start <= window.start_ms <= end
             ]
+            newest = windows if most is None else windows[-most:]
             return [
                 item_answer(known, rule, key, question.source_of(known))
-                for known in question.known_in(windows, rule.dimension)
+                for known in question.known_in(newest, rule.dimension)
             ]
 
     def trend(

@@ -136,9 +136,14 @@ class Answers(Protocol):
         """Return one item's estimate with its bounds, listed or not."""
 
     def history(
-        self, item_type: str, key: str, first: str | None, last: str | None = None
+        self,
+        item_type: str,
+        key: str,
+        first: str | None,
+        last: str | None = None,
+        most: int | None = None,
     ) -> list[ItemAnswer]:
-        """Return one item in every window there is from the first to the last, both of one size.
+        """Return one item in every window there is from the first to the last, both of one size; the newest `most`.
 
         Without a first it begins with the oldest; without a last it ends with the newest.
         """

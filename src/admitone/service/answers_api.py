@@ -97,8 +97,7 @@ async def item(
         if question.first is None and question.last is None:
             return dict(answers.item(item_type, key, question.window))
         most = service.settings.service.max_windows
-        windows = answers.history(item_type, key, question.first, question.last)
-        return {"windows": windows[-most:]}
+        return {"windows": answers.history(item_type, key, question.first, question.last, most)}
 
     return answer(await service.asking.ask(found))
 

@@ -34,6 +34,7 @@ _UNITS: Final = {
     "ambiguous": "deliveries",
     "pending_evidence": "blocks",
 }
+_OF_SOURCE: Final = ("pipeline", "topic", "partition")
 _STATE_NOW: Final = {
     "rows": ("rows", "Keys that engine state remembers."),
     "bytes_in_memory": ("memory_bytes", "What engine state takes in memory."),
@@ -44,6 +45,7 @@ _STATE_SO_FAR: Final = {
     "late": ("late_records", 1, "Records too late for engine state to judge."),
     "dropped_duplicates": ("dropped_duplicates", 1, "Duplicates that engine state dropped."),
     "evicted": ("evicted_rows", 1, "Keys that engine state forgot."),
+    "bytes_copied": ("copied_bytes", 1, "What was written to the durable copy of engine state."),
     "eviction_ms": ("eviction_seconds", 1_000, "Time engine state took to forget."),
 }
 
@@ -120,19 +122,19 @@ class _Pipeline(Collector):
         yield up
         yield from _waiting(status)
         decided = CounterMetricFamily(
-            "admitone_deliveries_decided", "Deliveries decided.", labels=["topic", "partition"]
+            "admitone_deliveries_decided", "Deliveries decided.", labels=_OF_SOURCE
         )
         again = CounterMetricFamily(
             "admitone_deliveries_re_read", "Deliveries read again below the mark.",
-            labels=["topic", "partition"],
+            labels=_OF_SOURCE,
         )  # fmt: skip
         cached = CounterMetricFamily(
             "admitone_deliveries_cached", "Duplicates a worker knew without asking the ledger.",
-            labels=["topic", "partition"],
+            labels=_OF_SOURCE,
         )  # fmt: skip
-        totals: dict[tuple[str, str], Counted[str]] = defaultdict(Counted)
+        totals: dict[tuple[str, str, str], Counted[str]] = defaultdict(Counted)
         for info in sources:
-            totals[info.topic, str(info.source.partition)].update(
+            totals[info.pipeline, info.topic, str(info.source.partition)].update(
                 decided=info.decided, again=info.re_read, cached=info.cached
             )
         for labels, total in totals.items():

@@ -8,7 +8,8 @@ from typing import Any
 
 from admitone.analytics.answers import open_answers
 from admitone.analytics.open import item_rules, open_sketch_reader
-from admitone.analytics.port import SketchReader
+from admitone.analytics.port import KeptValues, SketchReader
+from admitone.core.items import OTHER
 from admitone.evidence.closure import gate_of
 from admitone.evidence.open import open_store
 from admitone.evidence.store import EvidenceStore
@@ -96,7 +97,7 @@ class Stores:
             )
             for attribute in rule.group_by:
                 values = kept.get((rule.dimension, attribute))
-                entry["attributes"][attribute] = sorted(values.values) if values else []
+                entry["attributes"][attribute] = _lists_of(values) if values else []
         return list(found.values())
 
     def is_reachable(self) -> bool:
@@ -107,3 +108,8 @@ class Stores:
 
     def _counted(self) -> bool:
         return self.settings.sqlite_path(self.settings.topk.store).exists()
+
+
+def _lists_of(kept: KeptValues) -> list[str]:
+    """Return the values that have a list of their own, and the one that all others share."""
+    return [*sorted(kept.values), *([OTHER] if kept.closed else [])]

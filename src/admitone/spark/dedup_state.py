@@ -45,7 +45,9 @@ GUARANTEE: Final = (
 )
 REASON_HEADER: Final = "reason"
 _COUNTS: Final = "kept BIGINT, late BIGINT"
-_SUMMED: Final = ("dropped_duplicates", "dropped_late", "evicted", "eviction_ms", "commit_ms")
+_SUMMED: Final = (
+    "dropped_duplicates", "dropped_late", "evicted", "eviction_ms", "commit_ms", "bytes_copied",
+)  # fmt: skip
 _LATEST: Final = ("rows", "bytes_in_memory", "bytes_on_disk")
 
 
