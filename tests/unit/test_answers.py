@@ -260,7 +260,10 @@ def test_the_command_line_prints_one_document_or_a_table(app, home):
     assert [line["item"] for line in document["items"]] == ["/shoes"]
     assert "/hats" in run("top", "--dimension", "url", "--window", "1d")
     assert orjson.loads(run("item", "url", "/hats", "--window", "all", "--json"))["upper"] == 35
-    assert "hour_2026111510" in run("item", "url", "/hats", "--from", "hour_2026111510")
+    moved = run("item", "url", "/hats", "--from", "hour_2026111510")
+    assert "hour_2026111510" in moved
+    assert "different" in moved
+    assert "Count-Min 1024 x 5, K = 100" in moved
     assert orjson.loads(run("windows", "--json"))["windows"][-1]["window"] == "global"
     assert "minute_202611151110" in run("windows")
     risen = orjson.loads(

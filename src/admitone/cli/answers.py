@@ -172,7 +172,10 @@ def print_item(item_type: str, key: str, found: list[ItemAnswer]) -> None:
             _yes(answer["complete"]),
             _bar(answer["lower"], answer["upper"], heaviest),
         )
-    out().print(shown)
+    console = out()
+    console.print(shown)
+    if found:
+        console.print(f"{found[-1]['window']}: {_summary(found[-1])}", style="dim", markup=False)
 
 
 def print_trend(answer: TrendAnswer) -> None:
@@ -241,15 +244,17 @@ def _answers(home: Path | None) -> Iterator[Answers]:
         answers.close()
 
 
-def _summary(answer: TopAnswer | TrendAnswer) -> str:
+def _summary(answer: TopAnswer | TrendAnswer | ItemAnswer) -> str:
+    parameters = answer["parameters"]
     parts = [
         f"{number(answer['total'])} counted",
         f"{number(answer['distinct'])} different",
         *([f"{number(answer['late'])} late"] if answer["late"] else []),
         "complete" if answer["complete"] else "still open",
         f"error at most {answer['error_bound']:g} % of the total",
-        *(["counters saturated"] if answer["parameters"]["saturated"] else []),
+        *(["counters saturated"] if parameters["saturated"] else []),
         *(["from the history"] if answer["source"]["kept_in"] == "history" else []),
+        f"Count-Min {parameters['width']} x {parameters['depth']}, K = {parameters['k']}",
         f"as of {answer['updated_at']}",
     ]
     return " · ".join(parts)
