@@ -42,14 +42,19 @@ def from_redis(client: httpx.Client, question: dict[str, object]) -> dict[str, A
 
 def test_answers_from_redis_are_those_of_the_store(with_redis, client):
     publish_everything(load_settings(with_redis))
+    compared = 0
     with serving(with_redis) as running, running.client() as redis_client:
         for dimension in DIMENSIONS:
             for window in WINDOWS:
                 question = {"dimension": dimension, "window": window, "k": 7}
                 stored = client.get("/v1/topk", params=question).json()
+                if not stored["total"] + stored["late"]:
+                    continue  # the newest minute may hold nothing of a list, and then Redis does not
                 found = from_redis(redis_client, question)
+                compared += 1
                 assert stored.pop("source")["kept_in"] == "sketches"
                 assert found == stored
+    assert compared >= len(DIMENSIONS) * (len(WINDOWS) - 1)
 
 
 def test_a_list_of_one_value_is_in_redis_too(with_redis, client):

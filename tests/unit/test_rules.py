@@ -153,8 +153,14 @@ def test_the_production_configuration_has_no_secrets_and_takes_them_from_the_env
         "control",
         "decision",
     }
-    assert envelope_rules(settings).route_of_type["purchase"] == 0
-    assert settings.topk == load_settings(tmp_path / "elsewhere").topk
+    with pytest.raises(
+        ConfigurationError, match="'merchant_context', for which there is no schema"
+    ):
+        envelope_rules(settings)
+    for event_type in ("merchant_context", "run_control", "decision", "action"):
+        (tmp_path / f"{event_type}.1.0.0.json").write_text("{}")
+    monkeypatch.setenv("ADMITONE_SCHEMAS__FOLDER", ".")
+    assert envelope_rules(load_settings(tmp_path)).route_of_type["purchase"] == 0
 
 
 @pytest.mark.parametrize(
