@@ -20,6 +20,7 @@ from tests.support import event
 # Conditions are waited for; how long they take is the machine's business.
 expect.set_options(timeout=60_000)
 
+PATIENCE_MS = 120_000
 PICTURES = Path(__file__).parents[2] / "build" / "screenshots"
 PHONE, WALL = (390, 844), (1920, 1080)
 _FLAGS = (
@@ -34,6 +35,14 @@ def browser() -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=_FLAGS)
         yield launched
         launched.close()
+
+
+@pytest.fixture(autouse=True)
+def closed_pages(browser: Browser) -> Iterator[None]:
+    """Leave no page behind: each follows the service, and all of them would slow the next one down."""
+    yield
+    for context in browser.contexts:
+        context.close()
 
 
 @pytest.fixture
@@ -53,6 +62,7 @@ def opened(
 ) -> Page:
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     # A page that is left, or a stream that is no longer wanted, takes its questions back.
