@@ -76,21 +76,21 @@ def opened(
 
 def test_a_window_is_chosen_and_the_address_remembers_it(browser, service, client, complaints):
     page = opened(browser, service.url, complaints)
-    page.select_option("#window", "1d")
+    page.select_option("#window", "all")
     expect(page.locator("#top-foot")).to_contain_text("counted")
-    day = page.locator("#ranks .rank .value").first.inner_text()
+    everything = page.locator("#ranks .rank .value").first.inner_text()
     page.select_option("#window", "1m")
-    expect(page.locator("#ranks .rank .value").first).not_to_have_text(day)
-    page.select_option("#window", "1d")
+    expect(page.locator("#ranks .rank .value").first).not_to_have_text(everything)
+    page.select_option("#window", "all")
     page.select_option("#dimension", "productId")
-    question = {"dimension": "productId", "window": "1d"}
+    question = {"dimension": "productId", "window": "all"}
     first = client.get("/v1/topk", params=question).json()["items"][0]["item"]
     expect(page.locator("#ranks .name").first).to_have_text(first)
 
-    expect(page).to_have_url(re.compile("window=1d"))
+    expect(page).to_have_url(re.compile("window=all"))
     expect(page).to_have_url(re.compile("dimension=productId"))
     page.reload()
-    expect(page.locator("#window")).to_have_value("1d")
+    expect(page.locator("#window")).to_have_value("all")
     expect(page.locator("#ranks .name").first).to_have_text(first)
 
 
@@ -122,7 +122,7 @@ def test_an_item_is_followed_over_time(browser, service, client, complaints):
 
 
 def test_it_is_used_with_a_keyboard_alone(browser, service, complaints):
-    page = opened(browser, f"{service.url}/#dimension=url&window=1d", complaints)
+    page = opened(browser, f"{service.url}/#dimension=url&window=all", complaints)
     expect(page.locator("#ranks .rank")).not_to_have_count(0)
     page.keyboard.press("Tab")
     expect(page.locator(".skip")).to_be_focused()
