@@ -17,6 +17,7 @@ import orjson
 
 from admitone.core.envelope import IsValid
 from admitone.core.errors import ConfigurationError
+from admitone.settings.boundary import Texts
 
 _FILE = re.compile(r"(?P<event_type>.+)\.(?P<major>\d+)\.(?P<minor>\d+)\.(?P<patch>\d+)\.json")
 
@@ -24,7 +25,7 @@ Validators = Mapping[str, Mapping[int, IsValid]]
 
 
 @cache
-def schemas(texts: tuple[tuple[str, str], ...] = ()) -> Validators:
+def schemas(texts: Texts = ()) -> Validators:
     """Return a validator for each event type and major version: the package's, and those of further files."""
     found = {event_type: dict(versions) for event_type, versions in _newest(_embedded()).items()}
     for event_type, versions in _newest(texts).items():
@@ -32,12 +33,12 @@ def schemas(texts: tuple[tuple[str, str], ...] = ()) -> Validators:
     return found
 
 
-def _embedded() -> tuple[tuple[str, str], ...]:
+def _embedded() -> Texts:
     folder = resources.files("admitone.governance").joinpath("schemas")
     return tuple((file.name, file.read_text("utf-8")) for file in folder.iterdir())
 
 
-def _newest(texts: tuple[tuple[str, str], ...]) -> Validators:
+def _newest(texts: Texts) -> Validators:
     found: dict[str, dict[int, tuple[tuple[int, int], IsValid]]] = {}
     for name, text in texts:
         match = _FILE.fullmatch(name)

@@ -154,8 +154,7 @@ def kept_windows(truth: Truth, name: str, size: str) -> list[str]:
     windows = truth.windows(name, size)
     if size != "minute":
         return windows
-    whole = (each for each in truth.lists if "|" not in each)
-    newest = max(window_span(window)[0] for each in whole for window in truth.windows(each, size))
+    newest = max(max(minutes, default=0) for minutes in truth.counts.values())
     return [window for window in windows if window_span(window)[0] > newest - _DAY_MS]
 
 

@@ -84,6 +84,10 @@ class Refused(Exception):
         self.headers, self.more = headers or {}, more
 
 
+ACTED_ON: Final = (Refused, AdmitoneError, HTTPException, RequestValidationError)
+"""What a caller can act on; whatever else is raised is a mistake of ours."""
+
+
 def busy(detail: str) -> Refused:
     """Return the refusal of what is too much right now."""
     return Refused(
@@ -135,7 +139,7 @@ def tell_problems(app: FastAPI) -> None:
     async def tell(_: Request, error: Exception) -> Response:
         return problem_response(refusal_of(error))
 
-    for kind in (Refused, AdmitoneError, HTTPException, RequestValidationError, Exception):
+    for kind in (*ACTED_ON, Exception):
         app.add_exception_handler(kind, tell)
 
 

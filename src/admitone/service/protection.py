@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from admitone.service.metrics import Metrics
-from admitone.service.problems import Refused, problem_response, refusal_of
+from admitone.service.problems import ACTED_ON, Refused, problem_response, refusal_of
 from admitone.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ class Protection:
             else:
                 await self._app(scope, self._limited(receive, headers), sent)
         except Exception as error:
-            log.exception("a request failed")
+            if not isinstance(error, ACTED_ON):
+                log.exception("a request failed")
             if status is None:
                 await problem_response(refusal_of(error))(scope, receive, sent)
         finally:

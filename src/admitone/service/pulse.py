@@ -19,10 +19,9 @@ import numpy as np
 
 from admitone.boundary.admission import wall_clock
 from admitone.core.decisions import VERDICT_CODES
-from admitone.core.errors import AdmitoneError
 from admitone.ledger.model import Filter
 from admitone.service.asking import Asking
-from admitone.service.problems import Refused, refusal_of
+from admitone.service.problems import ACTED_ON, refusal_of
 from admitone.service.run_views import RunViews
 from admitone.service.stores import Stores
 
@@ -215,9 +214,8 @@ async def _told(look: Awaitable[Any]) -> Any:
     """Return what a look found, or why it found nothing: who watches is told, and the next look may find more."""
     try:
         return await look
-    except (AdmitoneError, Refused) as error:
+    except Exception as error:
+        if not isinstance(error, ACTED_ON):
+            log.exception("a look failed")
         refused = refusal_of(error)
         return {"problem": refused.detail, "remedy": refused.remedy}
-    except Exception:
-        log.exception("a look failed")
-        return {"problem": "The service made a mistake; its log says which.", "remedy": None}

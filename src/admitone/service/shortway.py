@@ -2,7 +2,7 @@
 
 Finding the route, its parameters and what it depends on costs several times what a single event at the synchronous door
 does. So the plain form of that request goes straight to the function that answers it; every other request, and the
-description of this one, stay where they were.
+description of this one, stay where they were. What it raises is told by `Protection`, as every error that comes so far.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from fastapi import FastAPI
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from admitone.core.errors import AdmitoneError
 from admitone.service import events_api
-from admitone.service.problems import Refused, problem_response, refusal_of
 
 _PATH: Final = "/v1/events"
 (_ROUTE,) = events_api.router.routes
@@ -35,8 +32,5 @@ class ShortWay:
             await self._app(scope, receive, send)
             return
         scope["app"], scope["route"] = self._app, _ROUTE
-        try:
-            response = await events_api.deliver(Request(scope, receive))
-        except (Refused, AdmitoneError, HTTPException) as error:
-            response = problem_response(refusal_of(error))
+        response = await events_api.deliver(Request(scope, receive))
         await response(scope, receive, send)
