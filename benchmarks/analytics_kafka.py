@@ -31,14 +31,14 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tests.services.kafka import KafkaBroker
-from tests.services.kafka_java import USUAL
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_java import USUAL
 
 from admitone.core.metadata import encode
 from admitone.ops.lag import LagMeter
 from admitone.settings import Settings, load_settings
+from admitone.transport import open_transport
 from admitone.transport.headers import listed
-from admitone.transport.open import open_transport
 from benchmarks.kafka_boundary import cpu_seconds
 from benchmarks.sketches import zipf
 
@@ -224,7 +224,7 @@ def measure(home: Path, broker: int) -> dict[str, Any]:
 
 def run_analytics(home: Path) -> dict[str, Any]:
     """Count until everything is counted; say when it is warm and when it is done."""
-    from admitone.spark.analytics import analytics_query
+    from admitone.spark.analytics_query import analytics_query
     from admitone.spark.session import open_session
 
     settings = load_settings(home)
@@ -263,7 +263,7 @@ def run_analytics(home: Path) -> dict[str, Any]:
 
 
 def _answers(settings: Settings) -> dict[str, Any]:
-    from admitone.analytics.answers import open_answers
+    from admitone.results import open_answers
 
     answers = open_answers(settings)
     windows = answers.windows()

@@ -19,8 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
-from tests.services.kafka import KafkaBroker
-from tests.services.postgres import PostgresServer
+from tests.servers.kafka import KafkaBroker
+from tests.servers.postgres import PostgresServer
 
 from admitone.settings import Settings, load_settings
 from benchmarks.throughput import prepare

@@ -22,13 +22,13 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
-from tests.services.postgres import PostgresServer
-from tests.support import Pipeline
+from tests.servers.postgres import PostgresServer
+from tests.support.pipeline import Pipeline
 
-from admitone.ledger.open import open_ledger
+from admitone.demo.traffic import GeneratorOptions, generate
+from admitone.ledger import open_ledger
 from admitone.ledger.port import Ledger
 from admitone.settings import FILE_NAME, load_settings
-from admitone.traffic import GeneratorOptions, generate
 from benchmarks.postgres_ledger import SOURCE, claim_and_settle
 from benchmarks.synthetic import START_MS, block
 from benchmarks.throughput import measure, prepare

@@ -32,17 +32,17 @@ import numpy as np
 import psutil
 import psycopg
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from tests.services.kafka import KafkaBroker
-from tests.services.kafka_java import USUAL
-from tests.services.postgres import PostgresServer
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_java import USUAL
+from tests.servers.postgres import PostgresServer
 
+from admitone.demo.traffic import GeneratorOptions, generate
 from admitone.ops.lag import Lag, LagMeter
-from admitone.ops.runner import Plan, run
+from admitone.ops.run import Plan, run
 from admitone.settings import Settings, load_settings
-from admitone.traffic import GeneratorOptions, generate
-from admitone.transport.contract import raw_topic
+from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
-from admitone.transport.open import open_transport
+from admitone.transport.topic_contract import raw_topic
 from benchmarks.postgres_ledger import SERVER
 from benchmarks.streams import event_id, run_peer
 
@@ -381,8 +381,8 @@ def outcome(settings: Settings, engine: str) -> tuple[int, int]:
         lag = LagMeter(settings).measure().state
         assert lag is not None
         return lag.figures["kept"], 0
+    from admitone.ledger import open_ledger
     from admitone.ledger.books import books
-    from admitone.ledger.open import open_ledger
 
     (found,) = books(open_ledger(settings))["runs"]
     return found["admitted"], found["cached"]

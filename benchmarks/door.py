@@ -27,15 +27,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
-from tests.service.homes import Running, start_service
-from tests.services.kafka import KafkaBroker
-from tests.services.postgres import PostgresServer
+from tests.servers.kafka import KafkaBroker
+from tests.servers.postgres import PostgresServer
+from tests.support.homes import Running, start_service
 
 from admitone.core.metadata import header_column
+from admitone.ledger import open_ledger
 from admitone.ledger.books import books
-from admitone.ledger.open import open_ledger
 from admitone.settings import load_settings
-from admitone.transport.open import open_transport
+from admitone.transport import open_transport
 
 RESULTS = Path(__file__).with_name("door.json")
 _CONNECTIONS = 256

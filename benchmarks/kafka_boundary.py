@@ -25,17 +25,17 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from tests.services.kafka import KafkaBroker
-from tests.services.kafka_java import USUAL
-from tests.services.postgres import PostgresServer
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_java import USUAL
+from tests.servers.postgres import PostgresServer
 
-from admitone.allocation import keep_freed_memory
+from admitone.demo.traffic import GeneratorOptions, generate
+from admitone.infra.memory import keep_freed_memory
 from admitone.ops.lag import LagMeter
 from admitone.settings import Settings, load_settings
-from admitone.traffic import GeneratorOptions, generate
-from admitone.transport.contract import raw_topic
+from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
-from admitone.transport.open import open_transport
+from admitone.transport.topic_contract import raw_topic
 from benchmarks.postgres_ledger import SERVER
 from benchmarks.streams import run_peer
 
@@ -176,7 +176,7 @@ def _cpu(process: psutil.Process) -> float:
 
 def run_boundary(home: Path) -> dict[str, float]:
     """Run the boundary until it is idle; say when it is warm, and return how it went."""
-    from admitone.spark.boundary import boundary_query
+    from admitone.spark.boundary_query import boundary_query
     from admitone.spark.session import open_session
 
     keep_freed_memory()

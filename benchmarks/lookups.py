@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from admitone.core.decisions import BlockState, Reason, Verdict
-from admitone.ledger.decisions import decisions
+from admitone.ledger import open_ledger
+from admitone.ledger.decision_rows import decisions
 from admitone.ledger.model import (
     Claim,
     Claimed,
@@ -26,7 +27,6 @@ from admitone.ledger.model import (
     Outcome,
     Source,
 )
-from admitone.ledger.open import open_ledger
 from admitone.ledger.port import Ledger
 from admitone.settings import load_settings
 from benchmarks.synthetic import START_MS, block, blocks, event_id

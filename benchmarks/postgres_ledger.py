@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pyarrow as pa
-from tests.services.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 from admitone.core.decisions import BlockState
 from admitone.ledger.model import (
@@ -28,7 +28,8 @@ from admitone.ledger.model import (
     Outcome,
     Source,
 )
-from admitone.ledger.postgres import PostgresLedger
+from admitone.ledger.postgres.store import PostgresStore
+from admitone.ledger.stored_ledger import StoredLedger
 from benchmarks.synthetic import block
 
 HERE = Path(__file__).parent
@@ -89,7 +90,7 @@ def main() -> None:
 def fill(server: PostgresServer, options: argparse.Namespace) -> list[Figure]:
     """Claim and settle up to the highest level."""
     url = server.new_schema()
-    ledger = PostgresLedger(url)
+    ledger = StoredLedger(PostgresStore(url))
     ledger.register_source(SOURCE, "benchmark", "raw", "raw-1")
     epoch = ledger.take_epoch(SOURCE, None)
     random = np.random.default_rng(SEED)
@@ -124,7 +125,7 @@ def fill(server: PostgresServer, options: argparse.Namespace) -> list[Figure]:
 
 
 def claim_and_settle(
-    ledger: PostgresLedger, epoch: int, facts: pa.Table, journal: bytes
+    ledger: StoredLedger, epoch: int, facts: pa.Table, journal: bytes
 ) -> tuple[float, float]:
     """Return how long the two transactions of a block took, in seconds."""
     mark = ledger.mark(SOURCE)

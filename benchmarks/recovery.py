@@ -22,16 +22,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.copies import copy_of
-from tests.services.postgres import PostgresServer
-from tests.support import event
+from tests.servers.postgres import PostgresServer
+from tests.support.copies import copy_of
+from tests.support.pipeline import event
 
-from admitone.ledger.open import open_ledger
+from admitone.ledger import open_ledger
 from admitone.ledger.port import Ledger
 from admitone.settings import FILE_NAME, Settings, load_settings
-from admitone.transport.contract import raw_topic
+from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
-from admitone.transport.open import open_transport
+from admitone.transport.topic_contract import raw_topic
 from benchmarks.longrun import Plan
 from benchmarks.postgres_ledger import SERVER
 from benchmarks.segments import RETENTION_MS, filled

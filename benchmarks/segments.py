@@ -25,12 +25,13 @@ from typing import Any
 
 import numpy as np
 import psycopg
-from tests.services.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 from admitone.ledger.model import Source
 from admitone.ledger.port import Ledger
-from admitone.ledger.postgres import PostgresLedger
-from admitone.ledger.sqlite import SqliteLedger
+from admitone.ledger.postgres.store import PostgresStore
+from admitone.ledger.sqlite.store import SqliteStore
+from admitone.ledger.stored_ledger import StoredLedger
 from benchmarks.longrun import Plan, decide
 from benchmarks.postgres_ledger import SERVER
 
@@ -70,7 +71,7 @@ def on_postgres(keys: int, block: int) -> dict[str, Any]:
     server = PostgresServer(settings=SERVER)
     try:
         url = server.new_schema()
-        ledger = PostgresLedger(url)
+        ledger = StoredLedger(PostgresStore(url))
         # From the middle of one segment to the middle of the one after the next: a quarter, a half, a quarter.
         plan = Plan(keys, 100, RETENTION_MS, block, 0.0, begins_at=RETENTION_MS // 4)
         rates = filled(ledger, plan, [min(1_000_000, keys), keys])
@@ -144,7 +145,7 @@ def _beside(work: Any, *arguments: Any) -> Iterator[list[tuple[float, float]]]:
 
 def _claiming(url: str, moment: int, ready: Event, stop: Event, outbox: Any) -> None:
     """Claim and settle small blocks until told to stop; say when each began and how long it took."""
-    ledger = PostgresLedger(url)
+    ledger = StoredLedger(PostgresStore(url))
     ledger.register_source(PROBE, "benchmark", "raw", "raw-2")
     epoch = ledger.take_epoch(PROBE, None)
     waits, number = [], 0
@@ -175,7 +176,7 @@ def on_sqlite(keys: int, block: int) -> dict[str, Any]:
     """Let a large segment expire while another process wants the write lock all the time."""
     with tempfile.TemporaryDirectory() as home:
         path = Path(home) / "ledger.db"
-        ledger = SqliteLedger(path)
+        ledger = StoredLedger(SqliteStore(path))
         plan = Plan(keys, 40, RETENTION_MS, block, 0.0)
         filled(ledger, plan, [keys])
         later(ledger, plan, 200)

@@ -24,10 +24,10 @@ from pathlib import Path
 import orjson
 import psutil
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.services.kafka import KafkaBroker, read_committed
-from tests.services.kafka_java import USUAL, jars, java_command
+from tests.servers.kafka import KafkaBroker, read_committed
+from tests.servers.kafka_java import USUAL, jars, java_command
 
-from admitone.traffic import GeneratorOptions, generate
+from admitone.demo.traffic import GeneratorOptions, generate
 
 SOURCE = Path(__file__).parent / "streams" / "Deduplicate.java"
 _DAY_S = 86_400

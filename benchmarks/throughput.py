@@ -21,12 +21,12 @@ from pathlib import Path
 
 import psutil
 
+from admitone.demo.traffic import GeneratorOptions, generate
 from admitone.ops.lag import LagMeter
 from admitone.settings import Settings, load_settings
-from admitone.traffic import GeneratorOptions, generate
-from admitone.transport.contract import raw_topic
+from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
-from admitone.transport.open import open_transport
+from admitone.transport.topic_contract import raw_topic
 
 HERE = Path(__file__).parent
 
@@ -119,8 +119,8 @@ def measure(query: str, settings: Settings) -> Figure:
 
 def run_query(query: str, home: Path) -> dict[str, float]:
     """Run one query until it is idle; return how many events it did in which time."""
-    from admitone.spark.analytics import analytics_query
-    from admitone.spark.boundary import boundary_query
+    from admitone.spark.analytics_query import analytics_query
+    from admitone.spark.boundary_query import boundary_query
     from admitone.spark.session import open_session
 
     settings = load_settings(home)

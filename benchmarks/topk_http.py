@@ -25,8 +25,8 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 import numpy as np
-from tests.service.homes import fill, publish_everything, start_service
-from tests.services.redis import PASSWORD, RedisServer
+from tests.servers.redis import PASSWORD, RedisServer
+from tests.support.homes import fill, publish_everything, start_service
 
 from admitone.settings import load_settings
 

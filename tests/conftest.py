@@ -7,12 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.services.kafka import KafkaBroker
-from tests.services.postgres import PostgresServer, find_binaries
-from tests.services.redis import RedisServer
+from tests.servers.kafka import KafkaBroker
+from tests.servers.postgres import PostgresServer, find_binaries
+from tests.servers.redis import RedisServer
 
 # The tests start many short sessions: optimising what they run once takes half the time of their JVMs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+pytest_plugins = ["tests.support.service_fixtures", "tests.support.store_fixtures"]
 
 _MISSING = "PostgreSQL is not installed: run scripts/setup.sh as root"
 

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from admitone.boundary import open_boundary
     from admitone.boundary.admission import Boundary
-    from admitone.boundary.open import open_boundary
     from admitone.core.errors import (
         AdmitoneError,
         AmbiguityRemains,
@@ -23,57 +23,54 @@ if TYPE_CHECKING:
         ServiceUnreachable,
     )
     from admitone.core.replay import StreamMetadata, producer_id
-    from admitone.ledger.port import Ledger
+    from admitone.ledger import open_ledger_reader
+    from admitone.ledger.port import Ledger, LedgerReader
+    from admitone.results import open_answers
+    from admitone.results.answers import Answers
     from admitone.settings import Settings, load_settings
     from admitone.spark.aggregates import aggregate_partitions
-    from admitone.spark.analytics import analytics_query
-    from admitone.spark.boundary import boundary_query, dedup_query
+    from admitone.spark.analytics_query import analytics_query
+    from admitone.spark.boundary_query import boundary_query, dedup_query
     from admitone.spark.deduplicate import deduplicate
-    from admitone.spark.metadata import metadata_key
-    from admitone.spark.replays import filter_replays, mark_replays
+    from admitone.spark.metadata_columns import metadata_key
+    from admitone.spark.replay_columns import filter_replays, mark_replays
+    from admitone.transport import open_transport
     from admitone.transport.port import Transport
 
-_HOMES = {
-    "Boundary": "admitone.boundary.admission",
-    "Ledger": "admitone.ledger.port",
-    "Settings": "admitone.settings",
-    "StreamMetadata": "admitone.core.replay",
-    "Transport": "admitone.transport.port",
-    "aggregate_partitions": "admitone.spark.aggregates",
-    "analytics_query": "admitone.spark.analytics",
-    "boundary_query": "admitone.spark.boundary",
-    "dedup_query": "admitone.spark.boundary",
-    "deduplicate": "admitone.spark.deduplicate",
-    "filter_replays": "admitone.spark.replays",
-    "load_settings": "admitone.settings",
-    "mark_replays": "admitone.spark.replays",
-    "metadata_key": "admitone.spark.metadata",
-    "open_boundary": "admitone.boundary.open",
-    "producer_id": "admitone.core.replay",
-    **dict.fromkeys(
-        (
-            "AdmitoneError",
-            "AmbiguityRemains",
-            "ConfigurationError",
-            "Fenced",
-            "IntegrityError",
-            "MarkMoved",
-            "NotFound",
-            "RunIsRed",
-            "ServiceUnreachable",
-        ),
-        "admitone.core.errors",
+_NAMES = {
+    "boundary": "open_boundary",
+    "boundary.admission": "Boundary",
+    "core.errors": (
+        "AdmitoneError AmbiguityRemains ConfigurationError Fenced IntegrityError MarkMoved NotFound RunIsRed"
+        " ServiceUnreachable"
     ),
+    "core.replay": "StreamMetadata producer_id",
+    "ledger": "open_ledger_reader",
+    "ledger.port": "Ledger LedgerReader",
+    "results": "open_answers",
+    "results.answers": "Answers",
+    "settings": "Settings load_settings",
+    "spark.aggregates": "aggregate_partitions",
+    "spark.analytics_query": "analytics_query",
+    "spark.boundary_query": "boundary_query dedup_query",
+    "spark.deduplicate": "deduplicate",
+    "spark.metadata_columns": "metadata_key",
+    "spark.replay_columns": "filter_replays mark_replays",
+    "transport": "open_transport",
+    "transport.port": "Transport",
 }
+_HOMES = {name: f"admitone.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "AdmitoneError",
     "AmbiguityRemains",
+    "Answers",
     "Boundary",
     "ConfigurationError",
     "Fenced",
     "IntegrityError",
     "Ledger",
+    "LedgerReader",
     "MarkMoved",
     "NotFound",
     "RunIsRed",
@@ -90,7 +87,10 @@ __all__ = [
     "load_settings",
     "mark_replays",
     "metadata_key",
+    "open_answers",
     "open_boundary",
+    "open_ledger_reader",
+    "open_transport",
     "producer_id",
 ]
 

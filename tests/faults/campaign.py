@@ -16,14 +16,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from admitone.traffic import Truth
+from admitone.demo.traffic import Truth
 from tests.faults.crowd import crowd
 from tests.faults.database_harness import cuts, kills, storm
 from tests.faults.harness import Case, prepare, random_case, run_case
 from tests.faults.kafka_campaign import kafka_campaign
 from tests.faults.spark_harness import SparkCase, random_spark_case, run_spark_case
-from tests.services.postgres import PostgresServer
-from tests.services.proxy import Proxy
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Proxy
 
 _TEMPLATES = 12
 _console = Console()

@@ -7,18 +7,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from admitone.boundary import open_boundary
 from admitone.boundary.admission import wall_clock
-from admitone.boundary.open import open_boundary
-from admitone.evidence.open import open_evidence
+from admitone.demo.traffic import GeneratorOptions, generate
+from admitone.evidence import open_evidence
+from admitone.ledger import open_ledger
 from admitone.ledger.books import books
-from admitone.ledger.open import open_ledger
-from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
-from admitone.traffic import GeneratorOptions, generate
-from admitone.transport.contract import raw_topic
+from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
-from admitone.transport.open import open_transport
+from admitone.transport.topic_contract import raw_topic
 from tests.faults.harness import decide_everything, processes
+from tests.support.store_check import check_evidence, check_log
 
 NAMES = ("one", "two")
 _PIECE = 5_000

@@ -21,8 +21,8 @@ from tests.faults.harness import (
     use_ledger,
     verify,
 )
-from tests.services.postgres import PostgresServer
-from tests.services.proxy import Fault, Proxy
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Fault, Proxy
 
 _EXPECTED = (FENCED, OVERTAKEN, UNREACHABLE)
 _MAX_BLOCK = 30

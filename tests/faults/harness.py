@@ -21,21 +21,21 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from admitone.boundary import open_boundary
 from admitone.boundary.admission import Boundary, wall_clock
-from admitone.boundary.open import open_boundary
 from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
-from admitone.evidence.open import open_evidence
-from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS, arm
+from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.evidence import open_evidence
+from admitone.infra.crash_points import BOUNDARY_POINTS, LEDGER_POINTS, arm
 from admitone.ledger.books import books
-from admitone.ledger.decisions import decisions
+from admitone.ledger.decision_rows import decisions
 from admitone.ledger.model import Filter
-from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
-from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
-from admitone.transport.contract import raw_topic
+from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
-from admitone.transport.open import open_transport
 from admitone.transport.port import Topic
+from admitone.transport.topic_contract import raw_topic
+from tests.support.store_check import check_evidence, check_log
 
 FINISHED, FENCED, OVERTAKEN, UNREACHABLE = 0, 42, 43, 44
 _PATIENCE_S = 60.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from admitone.faults import KAFKA_POINTS, RECONCILE_POINTS
+from admitone.infra.crash_points import KAFKA_POINTS, RECONCILE_POINTS
 from tests.faults.harness import Case, Fault, random_case
 from tests.faults.kafka_harness import (
     cuts,
@@ -23,9 +23,9 @@ from tests.faults.kafka_harness import (
     run_hidden_case,
     run_kafka_case,
 )
-from tests.services.kafka import KafkaBroker
-from tests.services.kafka_proxy import KafkaProxy
-from tests.services.postgres import PostgresServer
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_proxy import KafkaProxy
+from tests.servers.postgres import PostgresServer
 
 Found = tuple[int, list[str]]
 _SHARES = {"crash points": 0.6, "cuts": 0.2, "kills": 0.08, "pauses": 0.06, "open": 0.06}

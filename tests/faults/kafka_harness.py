@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from admitone.traffic import Truth
+from admitone.demo.traffic import Truth
 from tests.faults.database_harness import Strike, weather
 from tests.faults.harness import (
     FINISHED,
@@ -29,10 +29,10 @@ from tests.faults.harness import (
     strike,
     verify,
 )
-from tests.services.kafka import KafkaBroker, read_committed
-from tests.services.kafka_proxy import ALWAYS, Api, KafkaProxy
-from tests.services.kafka_proxy import Fault as Cut
-from tests.services.kafka_records import THEIRS, new_name, open_transaction
+from tests.servers.kafka import KafkaBroker, read_committed
+from tests.servers.kafka_proxy import ALWAYS, Api, KafkaProxy
+from tests.servers.kafka_proxy import Fault as Cut
+from tests.servers.kafka_records import THEIRS, new_name, open_transaction
 
 DELIVERY_TIMEOUT_S = 3.0
 _SETTINGS = """

@@ -18,19 +18,19 @@ from pathlib import Path
 
 import psutil
 
-from admitone.faults import (
+from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.infra.crash_points import (
     ANALYTICS_POINTS,
     BOUNDARY_POINTS,
     LEDGER_POINTS,
     STORE_POINTS,
     VARIABLE,
 )
-from admitone.ops.demo import check
 from admitone.settings import FILE_NAME, load_settings
-from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
-from admitone.transport.contract import raw_topic
+from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
-from admitone.transport.open import open_transport
+from admitone.transport.topic_contract import raw_topic
+from tests.support.store_check import check
 
 BETWEEN = ("nothing", "checkpoint deleted", "old checkpoint restored", "batch size changed")
 _PATIENCE_S = 180.0
@@ -185,7 +185,7 @@ def _between(what: str, home: Path) -> None:
 
 
 def _verify(home: Path, truth: Truth) -> list[str]:
-    return check(load_settings(home), truth)[1]
+    return check(load_settings(home), truth).problems
 
 
 def _tail(home: Path) -> str:

@@ -18,15 +18,14 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from admitone.analytics.known import complete_in
-from admitone.analytics.open import open_sketch_reader
-from admitone.faults import VARIABLE
-from admitone.ops.demo import check
+from admitone.analytics import open_sketch_reader
+from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.infra.crash_points import VARIABLE
 from admitone.settings import load_settings
-from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
-from tests.services.postgres import PostgresServer
-from tests.services.redis import PASSWORD, RedisServer
-from tests.support import Pipeline
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import PASSWORD, RedisServer
+from tests.support.pipeline import Pipeline
+from tests.support.store_check import check
 
 _PATIENCE_S = 120.0
 _HISTORY = {
@@ -64,7 +63,8 @@ class Case:
             "ADMITONE_HISTORY__URL": self._history_url,
         }
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.counting", str(self.home), str(offsets)], env=environment
+            [sys.executable, "-m", "tests.support.counting", str(self.home), str(offsets)],
+            env=environment,
         )
 
     def run(self, offsets: int) -> None:
@@ -101,7 +101,7 @@ def _sketches(home: Path) -> dict[str, Any]:
             f"{window.key} {name}": (
                 sketch.total,
                 sketch.late,
-                complete_in(window, state),
+                state.is_complete(window),
                 hashlib.sha256(sketch.countmin.cells.tobytes()).hexdigest(),
                 sketch.top(1_000),
             )
@@ -145,9 +145,9 @@ def undisturbed(
     case = Case(home, redis_server, postgres_server)
     case.run(offsets=40)
     left = case.left()
-    compared, problems = check(load_settings(home), traffic[1])
-    assert problems == []
-    assert compared["bounds"] > 500
+    compared = check(load_settings(home), traffic[1])
+    assert compared.problems == []
+    assert compared.bounds > 500
     assert len(left.redis) > 500
     assert len(left.history["heavy_hitters"]) > 500
     return left

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS
-from admitone.traffic import Truth
+from admitone.demo.traffic import Truth
+from admitone.infra.crash_points import BOUNDARY_POINTS, LEDGER_POINTS
 from tests.faults.harness import Case, Fault, prepare, run_case, start, verify
-from tests.services.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def test_reading_the_whole_log_again_changes_only_the_re_read_counter(
 ) -> None:
     import shutil
 
+    from admitone.ledger import open_ledger
     from admitone.ledger.books import books
-    from admitone.ledger.open import open_ledger
     from tests.faults.harness import settings_for
 
     template, truth = prepared

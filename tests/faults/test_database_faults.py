@@ -8,8 +8,8 @@ import pytest
 
 from tests.faults.crowd import crowd
 from tests.faults.database_harness import cuts, kills, storm
-from tests.services.postgres import PostgresServer
-from tests.services.proxy import Proxy
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Proxy
 
 
 def test_a_killed_database_loses_and_doubles_nothing(

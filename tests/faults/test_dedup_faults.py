@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from admitone.boundary.open import open_dedup
-from admitone.faults import BOUNDARY_POINTS, LEDGER_POINTS, arm
-from admitone.ledger.decisions import decisions
+from admitone.boundary import open_dedup
+from admitone.infra.crash_points import BOUNDARY_POINTS, LEDGER_POINTS, arm
+from admitone.ledger.decision_rows import decisions
 from admitone.ledger.model import Filter
-from admitone.ops.check import check_evidence, check_log
 from admitone.settings import Settings, load_settings
-from admitone.transport.contract import dedup_source
-from tests.deduplicated import DedupPipeline
+from admitone.transport.topic_contract import dedup_source
 from tests.faults.harness import Case, Fault, finish, processes, strike
-from tests.orders import DEDUP, Expected, make_orders
-from tests.services.postgres import PostgresServer
+from tests.servers.postgres import PostgresServer
+from tests.support.deduplicated import DedupPipeline
+from tests.support.orders import DEDUP, Expected, make_orders
+from tests.support.store_check import check_evidence, check_log
 
 NOW = 1_770_000_000_000
 

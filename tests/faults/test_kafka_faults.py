@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from admitone.faults import (
+from admitone.infra.crash_points import (
     BOUNDARY_POINTS,
     KAFKA_POINTS,
     LEDGER_POINTS,
@@ -24,9 +24,9 @@ from tests.faults.kafka_harness import (
     run_hidden_case,
     run_kafka_case,
 )
-from tests.services.kafka import KafkaBroker
-from tests.services.kafka_proxy import KafkaProxy
-from tests.services.postgres import PostgresServer
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_proxy import KafkaProxy
+from tests.servers.postgres import PostgresServer
 
 # One after the other in the same home; recovery's own points come after something to recover from.
 CHAINS = {

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from admitone.boundary.reconcile import reconcile
+from admitone.boundary.reconciliation import reconcile
 from admitone.core.errors import AdmitoneError
-from admitone.faults import RECONCILE_POINTS, RESOLUTION_POINTS, arm
-from tests.contract.test_ambiguity import flaky, on_the_log
+from admitone.infra.crash_points import RECONCILE_POINTS, RESOLUTION_POINTS, arm
 from tests.faults.harness import Fault, processes, stopped
-from tests.support import Pipeline, event
+from tests.protocol.test_ambiguity import flaky, on_the_log
+from tests.support.pipeline import Pipeline, event
 
 _STRIKES = [
     *((point, "kill") for point in RECONCILE_POINTS + RESOLUTION_POINTS),

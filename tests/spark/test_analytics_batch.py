@@ -13,15 +13,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from admitone.analytics.open import open_sketch_store
-from admitone.analytics.records import positions_in, times_in
-from admitone.boundary.publishing import HEADER_NAMES
+from admitone.analytics import open_sketch_store
+from admitone.analytics.admitted_records import positions_in, times_in
+from admitone.boundary.publish import HEADER_NAMES
 from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Reached
 from admitone.core.windows import MINUTE_MS, parse_window
 from admitone.settings import load_settings
-from admitone.spark.analytics import (
+from admitone.spark.analytics_query import (
     CountedTopics,
     analytics_query,
     count_into,
@@ -29,8 +29,9 @@ from admitone.spark.analytics import (
     note_begin,
 )
 from admitone.spark.kafka_source import COUNTED
-from admitone.transport.open import open_transport
+from admitone.transport import open_transport
 from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA, Topic
+from tests.support.counted import sketch_in
 
 T0 = parse_window("minute_202611151000").start_ms
 TOPIC = "admitted.traffic"
@@ -92,9 +93,9 @@ def test_a_batch_counts_once_and_a_re_read_changes_nothing(spark, tmp_path):
 
     assert store.marks() == {("T", 0): 89, ("T", 1): 29}
     for name in ("url", "url|deviceType=mobile"):
-        minute = store.sketch(parse_window("minute_202611151000"), name)
+        minute = sketch_in(store, parse_window("minute_202611151000"), name)
         assert (minute.total, minute.bounds("/0")) == (90, (30, 30))
-        assert store.sketch(parse_window("global"), name).total == 120
+        assert sketch_in(store, parse_window("global"), name).total == 120
     store.close()
 
 
@@ -112,7 +113,7 @@ def test_what_was_written_to_a_topic_twice_is_counted_once(spark, tmp_path):
     write(0, 40, at=0)
     write(20, 60, at=40)
 
-    assert store.sketch(parse_window("global"), "url").total == 60
+    assert sketch_in(store, parse_window("global"), "url").total == 60
     assert store.upstream_marks() == {("T", 0): {(1, 0): Reached(59, 59)}}
     (mark,) = store.state().marks
     assert (mark.offset, mark.replayed, mark.order_violations) == (79, 20, 1)
@@ -175,8 +176,8 @@ def test_the_query_goes_on_from_the_marks_without_its_checkpoint(spark, tmp_path
         query.stop()
 
     assert sorted(store.marks().values()) == [199] * 4
-    assert store.sketch(parse_window("global"), "url").total == 800
-    assert store.sketch(parse_window("hour_2026111510"), "url").total == 800
+    assert sketch_in(store, parse_window("global"), "url").total == 800
+    assert sketch_in(store, parse_window("hour_2026111510"), "url").total == 800
     clock = store.state().clock
     assert clock.frontier // MINUTE_MS == (T0 + 199_000) // MINUTE_MS
     folders = list(settings.resolve(settings.spark.checkpoints).glob("analytics-*"))

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from admitone.analytics.open import open_sketch_reader
+from admitone.analytics import open_sketch_reader
 from admitone.core.windows import parse_window
-from admitone.faults import VARIABLE
-from admitone.ops.demo import kept_windows
+from admitone.demo.check import kept_windows
+from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
+from admitone.infra.crash_points import VARIABLE
 from admitone.results.history import HistoryReader
-from admitone.traffic import GeneratorOptions, TruthRecorder, generate
-from tests.services.redis import PASSWORD, RedisServer
-from tests.spark.running import run_pipeline, start_pipeline
-from tests.support import Pipeline
+from tests.servers.redis import PASSWORD, RedisServer
+from tests.support.pipeline import Pipeline
+from tests.support.running import run_pipeline, start_pipeline
 
 EVENTS = 4_000
 

@@ -11,21 +11,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from admitone.faults import VARIABLE
-from admitone.ops.demo import check
-from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from admitone.infra.crash_points import VARIABLE
 from tests.faults.kafka_harness import compare_with_receipts
-from tests.services.kafka import PASSWORD, USER, KafkaBroker
-from tests.services.postgres import PostgresServer
-from tests.services.spark_cluster import SparkCluster
-from tests.spark.running import (
+from tests.servers.kafka import PASSWORD, USER, KafkaBroker
+from tests.servers.postgres import PostgresServer
+from tests.servers.spark_cluster import SparkCluster
+from tests.support.pipeline import Pipeline
+from tests.support.running import (
     await_that,
     kafka_pipeline,
     outcome,
     run_pipeline,
     start_pipeline,
 )
-from tests.support import Pipeline
+from tests.support.store_check import check
 
 EVENTS = 8_000
 _ON_CLUSTER = """
@@ -111,10 +111,10 @@ def run_and_kill_a_worker(home: Path, broker: KafkaBroker, cluster: SparkCluster
 
 
 def test_losing_a_worker_with_a_published_block_loses_nothing_and_repeats_nothing(ran: Ran) -> None:
-    compared, problems = check(ran.pipeline.settings, ran.truth)
+    compared = check(ran.pipeline.settings, ran.truth)
 
-    assert problems == []
-    assert compared["decisions"] == EVENTS
+    assert compared.problems == []
+    assert compared.decisions == EVENTS
     assert compare_with_receipts(ran.pipeline.settings.home, ran.broker.bootstrap) == []
 
 

@@ -15,11 +15,11 @@ import pytest
 
 from admitone.ledger.books import books
 from admitone.settings import FILE_NAME
-from tests.deduplicated import DedupPipeline
-from tests.orders import DEDUP, Expected, Order, make_orders
-from tests.services.kafka import KafkaBroker, read_committed
-from tests.services.kafka_records import new_name
-from tests.spark.running import await_that, decided, run_pipeline, start_pipeline
+from tests.servers.kafka import KafkaBroker, read_committed
+from tests.servers.kafka_records import new_name
+from tests.support.deduplicated import DedupPipeline
+from tests.support.orders import DEDUP, Expected, Order, make_orders
+from tests.support.running import await_that, decided, run_pipeline, start_pipeline
 
 RECORDS = 3_000
 

@@ -24,7 +24,7 @@ from admitone import ConfigurationError, deduplicate
 from admitone.core.keys import KeyRule
 from admitone.settings import StateSettings
 from admitone.spark.deduplicate import keyed
-from admitone.spark.state import state_metrics, state_options, use_rocksdb
+from admitone.spark.rocksdb import state_metrics, state_options, use_rocksdb
 
 WITHIN = 100_000
 START = 1_700_000_000_000

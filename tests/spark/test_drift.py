@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from admitone.evidence.closure import gate_of
-from tests.closing import stores_of
-from tests.drift import MAP, ORDERS, VIEWS, delete, on_topic, pairs, two_topics
+from admitone.evidence.audit.gate import gate_of
 from tests.spark.test_pipeline import run_pipeline
-from tests.support import Pipeline
+from tests.support.closing import stores_of
+from tests.support.drift import MAP, ORDERS, VIEWS, delete, on_topic, pairs, two_topics
+from tests.support.pipeline import Pipeline
 
 SETTINGS = '[transport]\nraw_partitions = 2\ncheck_interval = "1s"\n' + MAP
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from admitone.spark.boundary import BYTES_AT_ONCE, gathered
+from admitone.spark.boundary_query import BYTES_AT_ONCE, gathered
 from admitone.spark.checkpoints import batch_ends
-from tests.services.kafka import KafkaBroker
-from tests.spark.running import kafka_pipeline, run_pipeline
-from tests.support import event
+from tests.servers.kafka import KafkaBroker
+from tests.support.pipeline import event
+from tests.support.running import kafka_pipeline, run_pipeline
 
 
 def test_batches_and_blocks_stay_below_their_limits_however_much_is_waiting(

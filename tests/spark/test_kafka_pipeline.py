@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from admitone.demo import story as demo
+from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
 from admitone.ledger.books import books
-from admitone.ops import demo
-from admitone.traffic import GeneratorOptions, TruthRecorder, generate
 from tests.faults.kafka_harness import compare_with_receipts
-from tests.services.kafka import KafkaBroker
-from tests.spark.running import kafka_pipeline, run_pipeline
+from tests.servers.kafka import KafkaBroker
+from tests.support.running import kafka_pipeline, run_pipeline
+from tests.support.store_check import check
 
 EVENTS = 8_000
 
@@ -27,15 +28,15 @@ def test_killed_in_the_middle_with_its_checkpoints_deleted_it_ends_as_the_oracle
     pipeline.ingest(*(delivery.line for delivery in recorder.watch(generate(options))))
     truth = recorder.truth()
 
-    killed = demo.run_and_kill(pipeline.settings, lambda _: None)
+    killed = demo.run_and_kill(tmp_path, lambda _: None)
     assert 0 < killed.decided < EVENTS
     assert killed.in_flight > 0
-    demo.delete_checkpoints(pipeline.settings)
+    demo.delete_checkpoints(tmp_path)
     assert run_pipeline(tmp_path).returncode == 0
 
-    compared, problems = demo.check(pipeline.settings, truth)
-    assert problems == []
-    assert compared["decisions"] == EVENTS
+    compared = check(pipeline.settings, truth)
+    assert compared.problems == []
+    assert compared.decisions == EVENTS
     assert compare_with_receipts(tmp_path, kafka_broker.bootstrap) == []
 
     before = books(pipeline.ledger)

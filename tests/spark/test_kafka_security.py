@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.services.kafka import PASSWORD, USER, KafkaBroker
-from tests.spark.running import kafka_pipeline, run_pipeline
-from tests.support import event
+from tests.servers.kafka import PASSWORD, USER, KafkaBroker
+from tests.support.pipeline import event
+from tests.support.running import kafka_pipeline, run_pipeline
 
 SECURITY = {
     "SASL_SSL": """

@@ -9,8 +9,9 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from admitone.core.decisions import Verdict
-from tests.services.kafka import KafkaBroker
-from tests.spark.running import (
+from tests.servers.kafka import KafkaBroker
+from tests.support.pipeline import Pipeline, event
+from tests.support.running import (
     await_that,
     change_settings,
     decided,
@@ -19,7 +20,6 @@ from tests.spark.running import (
     run_pipeline,
     start_pipeline,
 )
-from tests.support import Pipeline, event
 
 
 def events(name: str, count: int) -> list[bytes]:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.ledger.books import books
-from admitone.ops.demo import check
 from admitone.settings import FILE_NAME
-from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
-from tests.spark.running import run_pipeline
-from tests.support import Pipeline, event
+from tests.support.pipeline import Pipeline, event
+from tests.support.running import run_pipeline
+from tests.support.store_check import check
 
 EVENTS = 200_000
 
@@ -40,11 +40,11 @@ def test_decisions_log_evidence_and_every_answer_agree_with_the_oracle(
     large: tuple[Pipeline, Truth],
 ) -> None:
     pipeline, truth = large
-    compared, problems = check(pipeline.settings, truth)
+    compared = check(pipeline.settings, truth)
 
-    assert problems == []
-    assert compared["decisions"] == EVENTS
-    assert compared["answers"] > 500
+    assert compared.problems == []
+    assert compared.decisions == EVENTS
+    assert compared.answers > 500
 
 
 def test_a_second_run_finds_nothing_to_do(large: tuple[Pipeline, Truth]) -> None:

@@ -21,9 +21,9 @@ import pytest
 from confluent_kafka import Producer
 
 from admitone.core.replay import StreamMetadata
-from tests.services.kafka import KafkaBroker, read_committed
+from tests.servers.kafka import KafkaBroker, read_committed
 from tests.spark.copying_jobs import PRODUCER
-from tests.support import Pipeline, event
+from tests.support.pipeline import Pipeline, event
 
 SOURCE_PARTITIONS = 3
 COPIES = {"as many": 3, "fewer": 2, "more": 5}

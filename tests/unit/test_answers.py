@@ -9,15 +9,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from admitone.analytics.answers import SketchAnswers, open_answers
-from admitone.analytics.open import counting_parameters, item_rules, open_sketch_store
-from admitone.analytics.port import CountedBatch, Delta, PartitionRead, SourceProgress
-from admitone.cli import answers as commands
+from admitone.analytics import counting_parameters, item_rules, open_sketch_store
+from admitone.analytics.port import CountedBatch, Delta, PartitionRead
+from admitone.analytics.store_state import SourceProgress
+from admitone.cli import answer_commands as commands
 from admitone.core.errors import NotFound
 from admitone.core.sketches import WindowSketch
 from admitone.core.windows import MINUTE_MS, parse_window
+from admitone.results import open_answers
+from admitone.results.answers import Answers
 from admitone.settings import Settings, load_settings
-from tests.counted import Counts
+from tests.support.counted import Counts
 
 T0 = parse_window("minute_202611151000").start_ms
 
@@ -52,7 +54,7 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def answers(home: Path) -> SketchAnswers:
+def answers(home: Path) -> Answers:
     return open_answers(load_settings(home))
 
 
@@ -190,7 +192,7 @@ def test_a_trend_does_not_take_what_is_no_longer_kept_for_nothing(tmp_path):
     counts.add(0, {"url": {"/a": 5}})
     counts.add(1, {"url": {"/a": 9}})
     counts.add(31, {"url": {"/a": 1}})
-    answers = SketchAnswers(counts.store, item_rules(counts.settings))
+    answers = Answers(counts.store, item_rules(counts.settings))
 
     with pytest.raises(NotFound, match="minute_202611151000 is no longer kept"):
         answers.trend("url", "minute_202611151001")
@@ -215,7 +217,7 @@ def test_an_answer_says_when_a_counter_has_stopped_and_its_bounds_still_hold(tmp
     many = {f"light {number}": 1 for number in range(200)}
     for _ in range(3):
         counts.add(0, {"url": {"heavy": (1 << 31) - 1, **many}})
-    answers = SketchAnswers(counts.store, item_rules(counts.settings))
+    answers = Answers(counts.store, item_rules(counts.settings))
     true = 3 * ((1 << 31) - 1)
     heavy, light = (answers.item("url", item, "1h") for item in ("heavy", "light 7"))
 
@@ -228,7 +230,7 @@ def test_an_answer_says_when_a_counter_has_stopped_and_its_bounds_still_hold(tmp
 
 def test_before_the_first_count_there_is_no_answer_and_no_file(tmp_path):
     with pytest.raises(NotFound, match="Nothing has been counted yet"):
-        open_answers(load_settings(tmp_path))
+        open_answers(load_settings(tmp_path)).windows()
 
     assert list(tmp_path.iterdir()) == []
 
@@ -237,7 +239,7 @@ def test_an_empty_store_says_so(tmp_path):
     settings = load_settings(tmp_path)
     store = open_sketch_store(settings)
     with pytest.raises(NotFound, match="Nothing has been counted yet"):
-        SketchAnswers(store, item_rules(settings)).windows()
+        Answers(store, item_rules(settings)).windows()
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import typer
 
-from admitone.cli import main
-from tests.support import Pipeline, event
+from admitone.cli import app, main
+from tests.support.pipeline import Pipeline, event
 
 
 class Done(NamedTuple):
@@ -29,6 +30,15 @@ class Done(NamedTuple):
 
 
 Cli = Callable[..., Done]
+
+
+def commands(group: Any = None, before: str = "") -> dict[str, Any]:
+    """Return every command there is, by its words."""
+    found: dict[str, Any] = {}
+    for name, command in (group or typer.main.get_command(app)).commands.items():
+        words = f"{before} {name}".strip()
+        found |= commands(command, words) if hasattr(command, "commands") else {words: command}
+    return found
 
 
 @pytest.fixture
@@ -80,6 +90,15 @@ def test_init_writes_a_configuration_once(cli: Cli, tmp_path: Path) -> None:
 
 def test_home_is_taken_before_and_after_the_verb(cli: Cli, home: str) -> None:
     assert cli("--home", home, "books", "--json").out == cli("books", "--json", "--home", home).out
+
+
+def test_every_command_takes_a_home_after_its_verb() -> None:
+    without = [
+        name
+        for name, command in commands().items()
+        if not any("--home" in parameter.opts for parameter in command.params)
+    ]
+    assert without == []
 
 
 def test_books_balance(cli: Cli, home: str) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from admitone.core.errors import ConfigurationError
 from admitone.settings import load_settings
-from tests.deduplicated import DedupPipeline
-from tests.flaky import Flaky
-from tests.support import event
+from tests.support.deduplicated import DedupPipeline
+from tests.support.flaky import Flaky
+from tests.support.pipeline import event
 from tests.unit.test_cli import Cli, cli
 
 __all__ = ["cli"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from admitone.core.errors import ServiceUnreachable
-from tests.contract.test_ambiguity import flaky
-from tests.support import Pipeline, event
+from tests.protocol.test_ambiguity import flaky
+from tests.support.pipeline import Pipeline, event
 from tests.unit.test_cli import Cli, cli, home
 
 __all__ = ["cli", "home"]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.test_replays import FILTERED, UPSTREAM, copied, write
-from tests.support import Pipeline
+from tests.protocol.test_replays import FILTERED, UPSTREAM, copied, write
+from tests.support.pipeline import Pipeline
 from tests.unit.test_cli import Cli, cli
 
 __all__ = ["cli"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.contract.test_ambiguity import on_the_log
-from tests.support import Pipeline, event
+from tests.protocol.test_ambiguity import on_the_log
+from tests.support.pipeline import Pipeline, event
 from tests.unit.test_cli import Cli, cli
 
 __all__ = ["cli"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.drift import (
+from tests.support.drift import (
     MAP,
     ORDERS,
     VIEWS,
@@ -17,7 +17,7 @@ from tests.drift import (
     recreate,
     two_topics,
 )
-from tests.support import Pipeline
+from tests.support.pipeline import Pipeline
 from tests.unit.test_cli import Cli, cli
 
 __all__ = ["cli"]

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from admitone.analytics import counting
-from admitone.analytics.batches import gather_batch
-from admitone.analytics.counting import CountingPlan, count_batches
-from admitone.analytics.deltas import build_deltas
-from admitone.analytics.port import CountedBatch, KeptValues, PartitionRead, SourceProgress
+from admitone.analytics.batch_counter import gather_batch
+from admitone.analytics.counting import CountingPlan, build_deltas, count_batches
+from admitone.analytics.port import CountedBatch, KeptValues, PartitionRead
+from admitone.analytics.store_state import SourceProgress
 from admitone.core.items import ItemRule
 from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Progress, Reached
@@ -54,9 +54,10 @@ def counted(
     marks: dict[tuple[str, int], int] | None = None,
     kept: dict[tuple[str, str], KeptValues] | None = None,
     rows_per_batch: int = 1000,
+    rule: ItemRule = PAGES,
     **replays: object,
 ) -> CountedBatch:
-    plan = CountingPlan((PAGES,), marks or {}, kept or {}, LATENESS, max_values=2, **replays)
+    plan = CountingPlan((rule,), marks or {}, kept or {}, LATENESS, max_values=2, **replays)
     table = pa.Table.from_pylist(records, schema=RECORD_SCHEMA)
     partials = list(count_batches(plan, table.to_batches(max_chunksize=rows_per_batch)))
     deltas = pa.Table.from_batches(build_deltas(PARAMETERS, 42, partials))
@@ -144,6 +145,17 @@ def test_late_weight_is_counted_in_grouped_lists_too():
     assert {name: sketch.late for (name, _), sketch in found.items()} == {
         "url": 3,
         "url|deviceType=mobile": 3,
+    }
+
+
+def test_an_attribute_may_be_called_as_a_column_of_ours():
+    rule = ItemRule("page_view", "url", "url", "url", ("key", "minute", "weight", "0"))
+    found = sketches(
+        counted([record(0, envelope("/", key="a", minute=7, weight=3, **{"0": "b"}))], rule=rule)
+    )
+
+    assert {name for name, _ in found} == {
+        *("url", "url|key=a", "url|minute=7", "url|weight=3", "url|0=b"),
     }
 
 

@@ -16,19 +16,26 @@ import pyarrow as pa
 import pytest
 import rfc8785
 
-from admitone.boundary.reading import ReadBlock, read_block
+from admitone.boundary.read import ReadBlock, read_block
 from admitone.boundary.rules import envelope_rules
 from admitone.core.canonical import MAX_DEPTH
 from admitone.core.decisions import REASON_CODES, Reason
 from admitone.core.envelope import EnvelopeRules, timestamp_ms
-from admitone.evidence.deliveries import original
-from admitone.evidence.open import open_store
+from admitone.evidence import open_store
+from admitone.evidence.originals import original
 from admitone.ledger.model import Mark
 from admitone.settings import load_settings
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, RECORD_SCHEMA
-from tests.hostile import MOMENT, Headers, Hostile, every_separator, hostile_deliveries, line
-from tests.mutations import LONGEST, mutated
-from tests.support import Pipeline
+from tests.support.hostile import (
+    MOMENT,
+    Headers,
+    Hostile,
+    every_separator,
+    hostile_deliveries,
+    line,
+)
+from tests.support.mutations import LONGEST, mutated
+from tests.support.pipeline import Pipeline
 
 FUZZED_INPUTS = 100_000
 FUZZ_SEED = 20_260_105

@@ -11,10 +11,11 @@ import admitone
 from admitone.core.errors import AdmitoneError
 
 SURFACE = {
-    "AdmitoneError", "AmbiguityRemains", "Boundary", "ConfigurationError", "Fenced", "IntegrityError",
-    "Ledger", "MarkMoved", "NotFound", "RunIsRed", "ServiceUnreachable", "Settings", "StreamMetadata",
-    "Transport", "aggregate_partitions", "analytics_query", "boundary_query", "dedup_query", "deduplicate",
-    "filter_replays", "load_settings", "mark_replays", "metadata_key", "open_boundary", "producer_id",
+    "AdmitoneError", "AmbiguityRemains", "Answers", "Boundary", "ConfigurationError", "Fenced", "IntegrityError",
+    "Ledger", "LedgerReader", "MarkMoved", "NotFound", "RunIsRed", "ServiceUnreachable", "Settings",
+    "StreamMetadata", "Transport", "aggregate_partitions", "analytics_query", "boundary_query", "dedup_query",
+    "deduplicate", "filter_replays", "load_settings", "mark_replays", "metadata_key", "open_answers",
+    "open_boundary", "open_ledger_reader", "open_transport", "producer_id",
 }  # fmt: skip
 
 

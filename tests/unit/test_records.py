@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admitone.boundary.publishing import after_headers
+from admitone.boundary.publish import after_headers
 from admitone.core.keys import Key, KeyRule
 from admitone.core.records import labelled, moment_of
 from admitone.transport.headers import pairs_of

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import pickle
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from admitone.analytics.answers import open_answers
 from admitone.boundary.rules import envelope_rules
 from admitone.core.errors import ConfigurationError
+from admitone.core.routing import partition_of
 from admitone.governance.registry import Validators, schemas
+from admitone.ledger.decision_rows import decisions
+from admitone.ledger.model import Filter
+from admitone.ops.init import Profile, template
+from admitone.results import open_answers
 from admitone.settings import FILE_NAME, load_settings
-from tests.service.homes import count_everything
-from tests.support import Pipeline, event
+from tests.support.homes import count_everything
+from tests.support.pipeline import Pipeline, event
 
 REFUND = {
     "type": "object",
@@ -55,14 +60,45 @@ def put(folder: Path, name: str, schema: object) -> None:
     (folder / name).write_text(json.dumps(schema))
 
 
-def test_the_five_event_types_come_with_the_package():
-    assert set(schemas()) == {
-        "page_view",
-        "product_view",
-        "api_request",
-        "search",
-        "purchase",
+def test_the_event_types_of_every_template_come_with_the_package():
+    named = {
+        event_type
+        for text in map(template, Profile)
+        for topic in tomllib.loads(text)["topics"]
+        for event_type in topic["event_types"]
     }
+    assert set(schemas()) == named
+    assert len(named) == 9
+
+
+def test_the_families_of_the_production_template_keep_together_what_belongs_together(tmp_path):
+    _, word, entries = template(Profile.PRODUCTION).partition("[[topics]]")
+    topics = (word + entries).replace("replication = 3", "")
+    (tmp_path / FILE_NAME).write_text("[pipeline]\nquarantine_limit = 1.0\n" + topics)
+    pipeline = Pipeline(tmp_path)
+    judged = {"idempotencyKey": "i7", "decisionId": "d1"}
+    pipeline.ingest(
+        event("c1", {"contextType": "risk", "merchantId": "m9", "arrivalSequence": 1}, eventType="merchant_context"),
+        event("c2", {"contextType": "limits", "merchantId": "m9", "arrivalSequence": 2}, eventType="merchant_context"),
+        event("c3", {"contextType": "risk", "arrivalSequence": 2}, eventType="merchant_context"),
+        event("r1", {"command": "pause", "controlId": "x"}, eventType="run_control"),
+        event("d1", {"outcome": "approve", **judged}, eventType="decision"),
+        event("a1", {"actionType": "capture", **judged}, eventType="action"),
+        event("a2", {"actionType": "capture"}, eventType="action"),
+        event("a3", judged, eventType="action"),
+    )  # fmt: skip
+    pipeline.run()
+
+    def place(event_id: str) -> tuple[str, int]:
+        (row,) = decisions(pipeline.ledger, Filter(event_id=event_id))
+        return row["bus"]["topic"], row["bus"]["partition"]
+
+    assert place("c1") == place("c2") == ("admitted.context", partition_of("m9", 12))
+    assert place("c3") == ("admitted.context", partition_of("2", 12))
+    assert place("r1") == ("admitted.control", partition_of("x", 3))
+    assert place("d1") == place("a1") == ("admitted.decision", partition_of("i7", 12))
+    assert pipeline.verdicts("a2") == [("QUARANTINED", "NO_PARTITION_FIELD")]
+    assert pipeline.verdicts("a3") == [("QUARANTINED", "SCHEMA_VIOLATION")]
 
 
 def test_of_a_major_version_the_newest_counts_and_others_stay(tmp_path):

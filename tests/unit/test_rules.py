@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.decisions_page import decisions_page
 
 from admitone.boundary.rules import envelope_rules
 from admitone.core.closure import merkle_root
@@ -28,8 +29,7 @@ from admitone.core.decisions import (
 from admitone.core.durations import format_duration, parse_duration_ms
 from admitone.core.errors import ConfigurationError
 from admitone.core.segments import interval_of, is_droppable, oldest_live, segment_name, segment_of
-from admitone.ops.reference import decisions_page
-from admitone.ops.template import PRODUCTION, TEMPLATE
+from admitone.ops.init import Profile, template
 from admitone.settings import FILE_NAME, load_settings
 
 DAY = 86_400_000
@@ -131,14 +131,14 @@ def test_merkle_roots_depend_on_every_leaf_and_their_order() -> None:
 
 def test_the_commented_configuration_holds_the_defaults(tmp_path: Path) -> None:
     defaults = load_settings(tmp_path)
-    (tmp_path / "admitone.toml").write_text(TEMPLATE)
+    (tmp_path / "admitone.toml").write_text(template(Profile.EMBEDDED))
     assert load_settings(tmp_path) == defaults
 
 
 def test_the_production_configuration_has_no_secrets_and_takes_them_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "admitone.toml").write_text(PRODUCTION)
+    (tmp_path / "admitone.toml").write_text(template(Profile.PRODUCTION))
     monkeypatch.setenv("ADMITONE_TRANSPORT__KAFKA__SASL_PASSWORD", "opensesame")
     settings = load_settings(tmp_path)
     kafka = settings.transport.kafka
@@ -153,14 +153,20 @@ def test_the_production_configuration_has_no_secrets_and_takes_them_from_the_env
         "control",
         "decision",
     }
-    with pytest.raises(
-        ConfigurationError, match="'merchant_context', for which there is no schema"
-    ):
-        envelope_rules(settings)
-    for event_type in ("merchant_context", "run_control", "decision", "action"):
-        (tmp_path / f"{event_type}.1.0.0.json").write_text("{}")
-    monkeypatch.setenv("ADMITONE_SCHEMAS__FOLDER", ".")
-    assert envelope_rules(load_settings(tmp_path)).route_of_type["purchase"] == 0
+
+
+def test_the_production_configuration_has_a_schema_for_every_event_type_it_names(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "admitone.toml").write_text(template(Profile.PRODUCTION))
+    routes = envelope_rules(load_settings(tmp_path)).route_of_type
+
+    assert {name: routes[name] for name in ("purchase", "merchant_context", "run_control")} == {
+        "purchase": 0,
+        "merchant_context": 1,
+        "run_control": 2,
+    }
+    assert (routes["decision"], routes["action"]) == (3, 3)
 
 
 @pytest.mark.parametrize(

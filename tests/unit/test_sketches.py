@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from admitone.core.countmin import CountMin, cells_of
 from admitone.core.errors import IntegrityError
 from admitone.core.sketches import Meta, SketchBytes, SketchParameters, WindowSketch
-from admitone.core.summary import Summary, lg_size_for
+from admitone.core.summary import Summary, distinct_hash, lg_size_for
 
 SMALL = SketchParameters(width=16, depth=2, counter_bits=32, k=1)
 
@@ -28,6 +29,11 @@ def sketch_of(counts: dict[str, int], parameters: SketchParameters = SMALL) -> W
     sketch = WindowSketch(parameters)
     sketch.update(counts)
     return sketch
+
+
+def add(countmin: CountMin, counts: dict[str, int]) -> None:
+    cells = [cells_of(item, countmin.width, countmin.depth) for item in counts]
+    countmin.update(np.array(cells, np.int64).reshape(-1, countmin.depth), counts.values())
 
 
 def assert_bounds_hold(sketch: WindowSketch, truth: Counter[str]) -> None:
@@ -59,9 +65,9 @@ def test_count_min_cells_do_not_depend_on_batching(parts):
     together = CountMin(32, 3)
     apart = CountMin(32, 3)
     for counts in parts:
-        together.update(list(counts), counts.values())
+        add(together, counts)
         delta = CountMin(32, 3)
-        delta.update(list(counts), counts.values())
+        add(delta, counts)
         apart.merge(CountMin.from_bytes(delta.to_bytes()))
 
     assert (together.cells == apart.cells).all()
@@ -71,7 +77,7 @@ def test_a_table_that_lost_all_its_items_at_once_keeps_its_offset():
     capacity = int(0.75 * (1 << lg_size_for(1)))
     counts = {f"item {number}": 1 for number in range(capacity + 1)}
     summary = Summary(1)
-    summary.update(counts)
+    summary.update(counts, map(distinct_hash, counts))
     assert summary.entries() == []
 
     merged = Summary(1)
@@ -121,7 +127,7 @@ def test_a_stopped_counter_reads_as_the_total_and_says_so():
 
 def test_what_stopped_at_32_bits_does_not_start_again_at_64():
     narrow = CountMin(16, 1, 32)
-    narrow.update(["heavy"], [(1 << 32) + 7])
+    add(narrow, {"heavy": (1 << 32) + 7})
     wide = CountMin(16, 1, 64)
     wide.merge(CountMin.from_bytes(narrow.to_bytes()))
 
@@ -131,11 +137,11 @@ def test_what_stopped_at_32_bits_does_not_start_again_at_64():
 
 def test_64_bit_counters_count_beyond_32_bits_and_stop_at_their_own_end():
     wide = CountMin(16, 2, 64)
-    wide.update(["heavy"], [1 << 40])
+    add(wide, {"heavy": 1 << 40})
     assert wide.estimate("heavy", 1 << 41) == 1 << 40
     assert not wide.saturated
 
-    wide.update(["heavy"], [(1 << 64) - 5])
+    add(wide, {"heavy": (1 << 64) - 5})
     assert wide.saturated
 
 

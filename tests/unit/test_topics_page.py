@@ -7,7 +7,7 @@ from pathlib import Path
 
 from admitone.core.contract import Kind
 from admitone.core.routing import HASH_NAME, partition_of
-from admitone.ops.template import PRODUCTION
+from admitone.ops.init import Profile, template
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/topics.md").read_text()
 
@@ -33,7 +33,8 @@ def test_the_hash_has_the_vectors_of_the_page() -> None:
 def test_the_families_are_those_that_init_writes() -> None:
     _, rows = table("family")
     written = {
-        entry["family"]: entry["key_fields"] for entry in tomllib.loads(PRODUCTION)["topics"]
+        entry["family"]: entry["key_fields"]
+        for entry in tomllib.loads(template(Profile.PRODUCTION))["topics"]
     }
     assert {row[0]: row[1].replace("`", "").split(", ") for row in rows} == written
     assert list(written) == ["traffic", "context", "control", "decision"]

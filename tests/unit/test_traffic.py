@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from admitone.traffic import GeneratorOptions, Truth, TruthRecorder, generate
-from tests.unit.recorded_traffic import DAY_MS, MINUTE_MS, OPTIONS, milliseconds, stream
+from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
+from tests.support.recorded_traffic import DAY_MS, MINUTE_MS, OPTIONS, milliseconds, stream
 
 # The stream
 
@@ -153,7 +153,7 @@ def test_items_follow_the_exponent():
 # The command
 
 
-COMMAND = "import typer; from admitone.cli.generate import generate; typer.run(generate)"
+COMMAND = "import typer; from admitone.cli.generate_command import generate; typer.run(generate)"
 
 
 def run_command(*arguments):

@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from admitone.traffic.malformed import MALFORMED_REASONS
-from tests.unit.recorded_traffic import DAY_MS, OPTIONS, milliseconds, refused_for, stream
+from admitone.demo.traffic.malformed import MALFORMED_REASONS
+from tests.support.recorded_traffic import DAY_MS, OPTIONS, milliseconds, refused_for, stream
 
 
 def test_every_reason_has_its_turn_and_large_lines_are_rare():

@@ -8,10 +8,10 @@ from datetime import datetime
 
 import pytest
 
-from admitone.traffic import Truth
-from admitone.traffic.malformed import NAMELESS_REASONS
-from admitone.traffic.windows import window_key, window_span
-from tests.unit.recorded_traffic import OPTIONS, oracle, stream
+from admitone.demo.traffic import Truth
+from admitone.demo.traffic.malformed import NAMELESS_REASONS
+from admitone.demo.traffic.windows import window_key, window_span
+from tests.support.recorded_traffic import OPTIONS, oracle, stream
 
 # Windows and exact counts
 

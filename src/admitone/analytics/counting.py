@@ -1,8 +1,8 @@
-"""From admitted records to sums per minute and list: a pure function over Arrow batches.
+"""From admitted records to one sketch per minute and list: pure functions over Arrow batches, run by workers.
 
 `count_batches` runs where the records are, one task per partition: it drops re-reads and replays, maps events to
-items and sums them, by the column. `deltas.build_deltas` runs after its rows were brought together by minute and list,
-and turns the sums into sketches. Between them travels one row per (list, minute), not one per item:
+items and sums them, by the column. `build_deltas` runs after its rows were brought together by minute and list, and
+turns the sums into sketches. Between them travels one row per (list, minute), not one per item:
 
     kind     name        minute   payload (JSON)
     count    a list      minute   {item: weight}
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -26,9 +27,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.analytics.items_in import ItemReader, Items
-from admitone.analytics.port import NOTHING_READ, KeptValues, Place, UpstreamMarks
-from admitone.analytics.records import (
+from admitone.analytics.admitted_records import (
     MISSING,
     Flags,
     Stretch,
@@ -38,16 +37,31 @@ from admitone.analytics.records import (
     source_progress,
     times_in,
 )
+from admitone.analytics.item_reader import ItemReader, Items
+from admitone.analytics.port import NOTHING_READ, KeptValues, Place, UpstreamMarks
 from admitone.core.items import OTHER, ItemRule, list_name
 from admitone.core.metadata import Longs
 from admitone.core.replay_filter import Kind, Progress, Upstream, filter_replays
+from admitone.core.sketches import ItemHashes, SketchParameters, WindowSketch
 from admitone.core.windows import BEGINNING, END, MINUTE_MS
 
 PARTIAL_SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("minute", pa.int64()), ("payload", pa.binary())]
 )
 
+DELTA_SCHEMA: Final = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("name", pa.string()),
+        ("minute", pa.int64()),
+        ("sketch", pa.binary()),
+        ("summary", pa.binary()),
+        ("meta", pa.binary()),
+    ]
+)
+
 _FLUSH_ENTRIES: Final = 200_000
+_DELTAS_PER_BATCH: Final = 500
 _REPORTED_VALUES: Final = 4
 """How many times `max_values` new values a task reports of one attribute."""
 
@@ -141,29 +155,29 @@ class _Task:
     def _sort_out(self, found: Iterable[Items], streams: Longs, events: Longs) -> None:
         """Put late items aside, and the others where they wait to be summed."""
         minutes = events // MINUTE_MS * MINUTE_MS
-        # Late at exactly end + lateness: see `folding.is_late`.
+        # At exactly end + lateness the minute is complete: nothing on time can follow from a partition that is there.
         late = streams >= minutes + MINUTE_MS + self._plan.lateness
         for items in found:
             rule = self._plan.rules[items.rule]
             lists = [
-                self._lists(rule.dimension, attribute, values)
-                for attribute, values in zip(rule.group_by, items.values, strict=True)
+                pa.repeat(rule.dimension, len(items.rows)),
+                *map(partial(self._lists, rule.dimension), rule.group_by, items.values),
             ]
             is_late = late[items.rows]
+            # Lists by their number: an attribute may be called as one of the other columns.
             table = pa.table(
                 [pa.array(minutes[items.rows]), pa.array(items.weights), items.keys, *lists],
-                ["minute", "weight", "key", *rule.group_by],
+                ["minute", "weight", "key", *map(str, range(len(lists)))],
             )
             if is_late.any():
-                self._add_late(rule, table.filter(pa.array(is_late)))
+                self._add_late(table.filter(pa.array(is_late)))
                 table = table.filter(pa.array(~is_late))
             if table.num_rows:
                 self._waiting[items.rule].append(table)
 
-    def _add_late(self, rule: ItemRule, items: pa.Table) -> None:
-        weights = items.append_column("list", pa.repeat(rule.dimension, items.num_rows))
-        for name in ("list", *rule.group_by):
-            sums = weights.group_by([name, "minute"]).aggregate([("weight", "sum")])
+    def _add_late(self, items: pa.Table) -> None:
+        for name in items.column_names[3:]:
+            sums = items.group_by([name, "minute"]).aggregate([("weight", "sum")])
             for row in sums.to_pylist():
                 if row[name] is not None:
                     self._late[row[name], row["minute"]] += row["weight_sum"]
@@ -178,7 +192,7 @@ class _Task:
         return pa.array(names, pa.string()).take(encoded.indices)
 
     def _kept_value(self, dimension: str, attribute: str, value: str) -> str:
-        """Return the value whose list counts this one; see `analytics.values`."""
+        """Return the value whose list counts this one; see `analytics.kept_values`."""
         place = (dimension, attribute)
         kept = self._plan.kept.get(place)
         if kept is not None and (value in kept.values or kept.closed):
@@ -200,15 +214,14 @@ class _Task:
         rows: list[tuple[Any, ...]] = [
             ("late", *place, orjson.dumps(weight)) for place, weight in self._late.items()
         ]
-        for number, waiting in self._waiting.items():
-            rule, items = self._plan.rules[number], pa.concat_tables(waiting)
-            rows += _sums(items, None, rule.dimension)
-            for attribute in rule.group_by:
-                rows += _sums(items, attribute, "")
+        for waiting in self._waiting.values():
+            items = pa.concat_tables(waiting)
+            for name in items.column_names[3:]:
+                rows += _sums(items, name)
         self._waiting.clear()
         self._late.clear()
         if rows:
-            yield rows_to_batch(rows, PARTIAL_SCHEMA)
+            yield _batch_of(rows, PARTIAL_SCHEMA)
 
     def progress(self) -> Iterator[pa.RecordBatch]:
         """Hand over how far the task came."""
@@ -235,24 +248,20 @@ class _Task:
             for dimension, attribute in self._overflowed
         ]
         if rows:
-            yield rows_to_batch(rows, PARTIAL_SCHEMA)
+            yield _batch_of(rows, PARTIAL_SCHEMA)
 
 
-def _sums(items: pa.Table, by: str | None, name: str) -> Iterator[tuple[Any, ...]]:
+def _sums(items: pa.Table, by: str) -> Iterator[tuple[Any, ...]]:
     """Yield one row for each list and minute: the weight of each item in it."""
-    places = ["minute"] if by is None else [by, "minute"]
-    if by is not None:
-        items = items.filter(pc.is_valid(items[by]))
-    sums = items.group_by([*places, "key"], use_threads=False).aggregate([("weight", "sum")])
-    sums = sums.sort_by([(place, "ascending") for place in places])
-    edges = np.append(np.flatnonzero(_begins(sums, places)), sums.num_rows)
-    minutes = sums["minute"].to_numpy()
-    names = None if by is None else sums[by]
+    items = items.filter(pc.is_valid(items[by]))
+    sums = items.group_by([by, "minute", "key"], use_threads=False).aggregate([("weight", "sum")])
+    sums = sums.sort_by([(by, "ascending"), ("minute", "ascending")])
+    edges = np.append(np.flatnonzero(_begins(sums, (by, "minute"))), sums.num_rows)
+    minutes, names = sums["minute"].to_numpy(), sums[by]
     keys, weights = sums["key"].to_pylist(), sums["weight_sum"].to_pylist()
     for start, end in pairwise(edges.tolist()):
         counts = dict(zip(keys[start:end], weights[start:end], strict=True))
-        place = name if names is None else names[start].as_py()
-        yield "count", place, int(minutes[start]), orjson.dumps(counts)
+        yield "count", names[start].as_py(), int(minutes[start]), orjson.dumps(counts)
 
 
 def _begins(sums: pa.Table, places: Iterable[str]) -> Flags:
@@ -265,8 +274,48 @@ def _begins(sums: pa.Table, places: Iterable[str]) -> Flags:
     return begins
 
 
-def rows_to_batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as one Arrow batch."""
+def build_deltas(
+    parameters: SketchParameters, counted_at: int, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Sum equal items and build one sketch per minute and list; progress rows pass through."""
+    sums: dict[tuple[str, int], list[bytes]] = defaultdict(list)
+    late: dict[tuple[str, int], int] = defaultdict(int)
+    rows: list[tuple[Any, ...]] = []
+    for batch in batches:
+        for kind, name, minute, payload in zip(
+            *(c.to_pylist() for c in batch.columns), strict=True
+        ):
+            if kind == "count":
+                sums[name, minute].append(payload)
+            elif kind == "late":
+                late[name, minute] += orjson.loads(payload)
+            else:
+                rows.append((kind, name, minute, b"", b"", payload))
+    hashes = ItemHashes(parameters)
+    for place in sums.keys() | late.keys():
+        sketch = WindowSketch(parameters)
+        sketch.update(_summed(sums.get(place, ())), hashes)
+        sketch.late = late.get(place, 0)
+        sketch.updated_at = counted_at
+        rows.append(("delta", *place, *sketch.to_bytes()))
+        if len(rows) >= _DELTAS_PER_BATCH:
+            yield _batch_of(rows, DELTA_SCHEMA)
+            rows = []
+    yield _batch_of(rows, DELTA_SCHEMA)
+
+
+def _summed(payloads: Iterable[bytes]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for payload in payloads:
+        counts = orjson.loads(payload)
+        if len(counts) > len(total):
+            total, counts = counts, total
+        for item, weight in counts.items():
+            total[item] = total.get(item, 0) + weight
+    return total
+
+
+def _batch_of(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from admitone.analytics.port import Clock, CountingParameters, Delta, Shelf, SourceProgress
+from admitone.analytics.port import Delta
+from admitone.analytics.store_state import Clock, CountingParameters
 from admitone.core.sketches import Meta, SketchBytes, WindowSketch
-from admitone.core.windows import BEGINNING, MINUTE_MS, Window, window_of
+from admitone.core.windows import Window, window_of
 
 _ABOVE = {
     "hour": ("day",),
@@ -31,42 +33,23 @@ _ABOVE = {
 }
 
 
-def clock_of(sources: Iterable[SourceProgress], idle_after: int) -> Clock | None:
-    """Return what time it is; active is who appended within `idle_after` of the newest append."""
-    known = list(sources)
-    if not known:
-        return None
-    latest = max(source.append_time for source in known)
-    active = [source for source in known if source.append_time >= latest - idle_after]
-    return Clock(
-        frontier=min(source.stream_time for source in active),
-        newest=max(source.stream_time for source in known),
-    )
+class SketchRows(Protocol):
+    """The stored sketches as one transaction sees them; `Folding` reads each at most once, then writes it."""
 
+    def get(self, window: str, dimension_list: str) -> SketchBytes | None:
+        """Return the stored parts."""
 
-def is_late(stream_time: int, minute: int, lateness: int) -> bool:
-    """Tell whether a record came too late for its minute.
+    def put(self, window: str, dimension_list: str, parts: SketchBytes) -> None:
+        """Replace the stored parts."""
 
-    At exactly end + lateness it is late: that is the moment the minute is complete, so nothing on
-    time can follow from a partition that has passed it.
-    """
-    return stream_time >= minute + MINUTE_MS + lateness
+    def meta(self, window: str, dimension_list: str) -> bytes | None:
+        """Return the stored totals only."""
 
+    def put_meta(self, window: str, dimension_list: str, meta: bytes) -> None:
+        """Replace the stored totals only."""
 
-def is_complete(window: Window, clock: Clock, lateness: int) -> bool:
-    """Tell whether everything on time is in; global never is."""
-    return window.kind != "global" and window.end_ms + lateness <= clock.frontier
-
-
-def horizon(kind: str, clock: Clock, parameters: CountingParameters) -> int:
-    """Return the end of the newest window of a kind that is no longer kept."""
-    keep = {"minute": parameters.keep_minutes, "hour": parameters.keep_hours}.get(kind)
-    return BEGINNING if keep is None else clock.newest - keep
-
-
-def is_kept(window: Window, clock: Clock, parameters: CountingParameters) -> bool:
-    """Tell whether a window is inside its retention; day and above always are."""
-    return window.end_ms > horizon(window.kind, clock, parameters)
+    def lists_in(self, window: str) -> list[str]:
+        """Return the lists stored for a window."""
 
 
 class Folding:
@@ -74,12 +57,12 @@ class Folding:
 
     def __init__(
         self,
-        shelf: Shelf,
+        rows: SketchRows,
         parameters: CountingParameters,
         clock: Clock,
         minutes: Mapping[int, bool],
     ) -> None:
-        self._shelf = shelf
+        self._rows = rows
         self._parameters = parameters
         self._clock = clock
         self.folded_before = minutes
@@ -94,26 +77,23 @@ class Folding:
         for delta in deltas:
             by_list[delta.dimension_list][delta.minute].append(delta.parts)
             self.minutes.setdefault(delta.minute, False)
-        closing = [
-            minute
-            for minute, folded in self.minutes.items()
-            if not folded and self._is_over(minute)
-        ]
-        for minute in closing:
-            self.minutes[minute] = True
-            if minute in self.folded_before:
-                for name in self._shelf.lists_in(_minute(minute).key):
-                    by_list[name].setdefault(minute, [])
+        for minute, folded in self.minutes.items():
+            if not folded and self._is_over(_minute(minute)):
+                self.minutes[minute] = True
+                if minute in self.folded_before:
+                    for name in self._rows.lists_in(_minute(minute).key):
+                        by_list[name].setdefault(minute, [])
         for name, minutes in by_list.items():
             self._apply_list(name, minutes)
         for minute in list(self.minutes):
-            if not is_kept(_minute(minute), self._clock, self._parameters):
+            if not self._keeps(_minute(minute)):
                 del self.minutes[minute]
 
-    def _is_over(self, minute: int) -> bool:
-        window = _minute(minute)
-        complete = is_complete(window, self._clock, self._parameters.lateness)
-        return complete or not is_kept(window, self._clock, self._parameters)
+    def _is_over(self, window: Window) -> bool:
+        return self._clock.completes(window, self._parameters.lateness) or not self._keeps(window)
+
+    def _keeps(self, window: Window) -> bool:
+        return self._clock.keeps(window, self._parameters)
 
     def _apply_list(self, name: str, minutes: Mapping[int, list[SketchBytes]]) -> None:
         hours: dict[Window, WindowSketch] = {}
@@ -128,11 +108,10 @@ class Folding:
     ) -> WindowSketch | None:
         """Store the minute's new content and return what goes up from it."""
         window = _minute(minute)
-        kept = is_kept(window, self._clock, self._parameters)
         folded = self.folded_before.get(minute)
-        stored = None if folded is None else self._shelf.get(window.key, name)
+        stored = None if folded is None else self._rows.get(window.key, name)
         if not self.minutes[minute] and stored is None and len(added) == 1:
-            self._shelf.put(window.key, name, added[0])
+            self._rows.put(window.key, name, added[0])
             return None
         delta = _merged(added)
         if stored is None:
@@ -141,12 +120,9 @@ class Folding:
             whole = WindowSketch.from_bytes(stored)
             if delta is not None:
                 whole.merge(delta)
-        if kept and whole is not None and delta is not None:
-            self._shelf.put(
-                window.key,
-                name,
-                added[0] if whole is delta and len(added) == 1 else whole.to_bytes(),
-            )
+        if whole is not None and delta is not None and self._keeps(window):
+            as_it_came = whole is delta and len(added) == 1
+            self._rows.put(window.key, name, added[0] if as_it_came else whole.to_bytes())
         if not self.minutes[minute]:
             return None
         return delta if folded else whole
@@ -163,11 +139,8 @@ class Folding:
         above: dict[Window, WindowSketch] = {}
         for window, sketch in sums.items():
             for kind in _ABOVE[window.kind]:
-                start = window.start_ms
-                self._gather(above, window_of(kind, start), sketch)
-            if window.kind in self._parameters.kinds and is_kept(
-                window, self._clock, self._parameters
-            ):
+                self._gather(above, window_of(kind, window.start_ms), sketch)
+            if window.kind in self._parameters.kinds and self._keeps(window):
                 self._add(window, name, sketch)
         if above:
             self._raise(name, above)
@@ -176,21 +149,21 @@ class Folding:
         self.raised.add(window)
         if sketch.total == 0 and self._add_late(window, name, sketch):
             return
-        stored = self._shelf.get(window.key, name)
+        stored = self._rows.get(window.key, name)
         if stored is None:
             whole = WindowSketch(self._parameters.of(window.kind))
         else:
             whole = WindowSketch.from_bytes(stored)
         whole.merge(sketch)
-        self._shelf.put(window.key, name, whole.to_bytes())
+        self._rows.put(window.key, name, whole.to_bytes())
 
     def _add_late(self, window: Window, name: str, sketch: WindowSketch) -> bool:
-        stored = self._shelf.meta(window.key, name)
+        stored = self._rows.meta(window.key, name)
         if stored is None:
             return False
         meta = Meta.from_bytes(stored)
         changed = meta._replace(late=meta.late + sketch.late, updated_at=sketch.updated_at)
-        self._shelf.put_meta(window.key, name, changed.to_bytes())
+        self._rows.put_meta(window.key, name, changed.to_bytes())
         return True
 
 

@@ -9,7 +9,10 @@ transaction, so for every window and list total + late = the weight admitted.
 - *A pure result.* Which windows there are and what they hold depends on the records, not on how
 they were batched.
 
-Readers get `SketchReader`, which cannot write.
+- *A recomputation is seen whole or not at all.* It counts into a second store, whose content takes the place of this
+one's in one transaction.
+
+Readers get a `SketchReader`, whose connection cannot write.
 """
 
 from __future__ import annotations
@@ -17,21 +20,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
+from admitone.analytics.store_state import CountingParameters, SourceProgress, StoreState
+from admitone.core.items import OTHER
 from admitone.core.replay_filter import Progress, Reached, Upstream
-from admitone.core.sketches import SketchBytes, SketchParameters, WindowSketch
+from admitone.core.sketches import SketchBytes, WindowSketch
 from admitone.core.windows import Window
 
 NOTHING_READ = -1
 """The mark of a partition that was never counted."""
-
-
-class SourceProgress(NamedTuple):
-    """How far one source partition had come in what was counted of it."""
-
-    stream_time: int
-    append_time: int
 
 
 class Delta(NamedTuple):
@@ -40,18 +38,6 @@ class Delta(NamedTuple):
     dimension_list: str
     minute: int
     parts: SketchBytes
-
-
-class Mark(NamedTuple):
-    """The last counted offset of one partition of one incarnation of a topic, and what was written to it twice."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    offset: int
-    counted: int = 0
-    replayed: int = 0
-    order_violations: int = 0
 
 
 Place = tuple[str, int]
@@ -66,6 +52,14 @@ class KeptValues(NamedTuple):
     values: frozenset[str]
     closed: bool
     """No further value gets a list: the rest is counted under `*other`, for good."""
+
+    @property
+    def listed(self) -> list[str]:
+        """Return the values that can be asked for: those with a list, and the one that the rest share."""
+        return [*sorted(self.values), *([OTHER] if self.closed else [])]
+
+
+NOTHING_KEPT = KeptValues(frozenset(), closed=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,44 +90,6 @@ class CountedBatch:
     """By topic id and partition, how far the source partitions came that are seen there."""
 
 
-class CountingParameters(NamedTuple):
-    """The parameters counts are made under."""
-
-    sketch: SketchParameters
-    kinds: tuple[str, ...]
-    lateness: int
-    idle_after: int
-    keep_minutes: int
-    keep_hours: int
-    max_values: int
-
-    def of(self, kind: str) -> SketchParameters:
-        """Return the shape of a window of this kind."""
-        return self.sketch if kind in ("minute", "hour") else self.sketch.widened()
-
-
-class Clock(NamedTuple):
-    """What time it is for the counts: never the wall's."""
-
-    frontier: int
-    """The stream time of the slowest active source partition; what it has passed is complete."""
-    newest: int
-    """The stream time of the fastest one; retention is counted back from it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoreState:
-    """What answers say about where they come from."""
-
-    generation: int
-    """When this life of the store began: it is made, or replaced by a recomputation."""
-    revision: int
-    updated_at: int
-    parameters: CountingParameters
-    clock: Clock | None
-    marks: tuple[Mark, ...]
-
-
 class Changes(NamedTuple):
     """The windows of each list that changed since some revision."""
 
@@ -154,13 +110,10 @@ class SketchReader(Protocol):
     def windows(self) -> list[Window]:
         """Return every window there is, open ones included."""
 
-    def sketch(self, window: Window, dimension_list: str) -> WindowSketch | None:
-        """Return what is known about a list in a window, its open minutes included."""
-
     def sketches(
         self, windows: Iterable[Window], dimension_list: str
     ) -> Iterator[tuple[Window, WindowSketch]]:
-        """Yield the same for many windows, each open minute read once; empty ones are left out."""
+        """Yield what is known about a list in windows, their open minutes included; empty ones are left out."""
 
     def lists_in(self, window: Window) -> list[str]:
         """Return the lists that have anything in a window."""
@@ -190,8 +143,11 @@ class SketchStore(SketchReader, Protocol):
     def upstream_marks(self) -> UpstreamMarks:
         """Return the marks by which replays are found, by topic id and partition."""
 
+    def sources(self) -> dict[tuple[int, int], SourceProgress]:
+        """Return how far each source partition had come in what was counted of it."""
+
     def fit_marks(self, partitions: Mapping[str, int]) -> None:
-        """Say how many partitions the topics have whose replays are filtered, by topic id.
+        """Note how many partitions the topics have whose replays are filtered, by topic id.
 
         `ContractDrift` when a topic's marks were made for another number. A topic that is left out is filtered
         no longer, and may have any number when it is named again.
@@ -200,21 +156,17 @@ class SketchStore(SketchReader, Protocol):
     def commit(self, batch: CountedBatch) -> int:
         """Make one batch durable and return the store's new revision."""
 
+    def replacement(self) -> AbstractContextManager[Self]:
+        """Make an empty second store that no reader sees, under the parameters this one was opened with.
 
-class Shelf(Protocol):
-    """The rows of one transaction, as folding sees them: each read at most once, then written."""
+        It is removed at the end. What a killed process left of an earlier one is removed at the beginning.
+        """
 
-    def get(self, window: str, dimension_list: str) -> SketchBytes | None:
-        """Return the stored parts."""
+    def writing(self) -> AbstractContextManager[object]:
+        """Hold back all other writers; readers go on. All that is written within is durable at its end, or nothing."""
 
-    def put(self, window: str, dimension_list: str, parts: SketchBytes) -> None:
-        """Replace the stored parts."""
+    def take_over(self, replacement: Self, now: int) -> None:
+        """Replace all content by that of a store of `replacement`, as a new life of this one; only within `writing`.
 
-    def meta(self, window: str, dimension_list: str) -> bytes | None:
-        """Return the stored totals only."""
-
-    def put_meta(self, window: str, dimension_list: str, meta: bytes) -> None:
-        """Replace the stored totals only."""
-
-    def lists_in(self, window: str) -> list[str]:
-        """Return the lists stored for a window."""
+        Generation and revision rise, and for readers of `changes` all windows have changed.
+        """

@@ -19,19 +19,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from admitone.boundary.ahead import OLDER_REMEDY, refuse_older_ledger
-from admitone.boundary.cache import SettledPairs, pairs_of
-from admitone.boundary.contract import Topics
-from admitone.boundary.door import SYNCHRONOUS_DOOR
+from admitone.boundary.destination_topics import Topics
+from admitone.boundary.doors import SYNCHRONOUS_DOOR
+from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
 from admitone.boundary.partition import OwnedPartition
-from admitone.boundary.reading import ReplayRules, Rules
-from admitone.boundary.reconcile import reconcile
-from admitone.boundary.recovery import resolve
+from admitone.boundary.read import ReplayRules, Rules
+from admitone.boundary.reconciliation import reconcile
+from admitone.boundary.recover import resolve
+from admitone.boundary.settled_pairs import SettledPairs, pairs_of
 from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.replay import producer_id
-from admitone.faults import crash_point
+from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import (
     ADMISSION_STORE,
     IDLE_AFTER_MS,
@@ -108,7 +108,7 @@ class Boundary:
     def check_topics(self) -> Writable:
         """Look at the destination topics; create and accept those that are new."""
         self._checked_at = self.clock()
-        checked = self.topics.settle(self._checked_at, create=self.options.create_topics)
+        checked = self.topics.create_and_accept(self._checked_at, create=self.options.create_topics)
         self._writable = {
             each.topic: each.live.topic_id for each in checked if each.live and each.as_agreed
         }

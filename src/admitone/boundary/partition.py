@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from admitone.boundary.cache import SettledPairs
-from admitone.boundary.circuit import too_much_quarantined
-from admitone.boundary.contract import drifted_since, refuse_recreated
-from admitone.boundary.publishing import (
+from admitone.boundary.circuit_breaker import too_much_quarantined
+from admitone.boundary.destination_topics import drifted_since, refuse_recreated
+from admitone.boundary.publish import (
     Outgoing,
     admitted_ordinals,
     destinations_of,
     to_publish,
 )
-from admitone.boundary.reading import ReadBlock, read_block
-from admitone.boundary.recovery import resolve, used
+from admitone.boundary.read import ReadBlock, read_block
+from admitone.boundary.recover import resolve, used
+from admitone.boundary.settled_pairs import SettledPairs
 from admitone.core.decisions import RULES_VERSION, BlockState
 from admitone.core.errors import (
     ContractDrift,
@@ -32,7 +32,7 @@ from admitone.core.errors import (
     ServiceUnreachable,
 )
 from admitone.core.replay_filter import Reached, Upstream
-from admitone.faults import crash_point
+from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import pack
 from admitone.ledger.model import (
     Block,
@@ -40,14 +40,14 @@ from admitone.ledger.model import (
     Claim,
     Claimed,
     Destination,
-    Known,
+    KnownRepeats,
     Mark,
     Outcome,
     Source,
     Stale,
 )
 from admitone.ledger.outcomes import concluded, followed
-from admitone.ledger.upstream import marks_of, progress_of
+from admitone.ledger.upstream_marks import marks_of, progress_of
 from admitone.transport.port import Topic
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ class OwnedPartition:
                 return block, claimed
             block = block.head(claimed.ordinal)
 
-    def _known(self, facts: pa.Table) -> Known | None:
+    def _known(self, facts: pa.Table) -> KnownRepeats | None:
         """Return which deliveries repeat what this worker remembers to be settled."""
         if self.cache is None or self._horizon is None:
             return None

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from admitone.boundary.partition import OwnedPartition
-from admitone.boundary.publishing import ORIGIN_HEADER
-from admitone.boundary.reading import DELIVERY_SCHEMA
+from admitone.boundary.publish import ORIGIN_HEADER
+from admitone.boundary.read import DELIVERY_SCHEMA
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
 from admitone.core.replay import StreamMetadata, producer_id
@@ -54,6 +55,14 @@ class Signature:
     reason: str
 
 
+class ReleaseDocument(TypedDict):
+    """What came of a release: how many by their new verdict, settled as they are, or still refused by reason."""
+
+    released: dict[str, int]
+    kept_first: int
+    still_refused: dict[str, int]
+
+
 @dataclass(slots=True)
 class Report:
     """What came of a release."""
@@ -69,7 +78,7 @@ class Report:
         self.kept_first += other.kept_first
         self.refused += other.refused
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> ReleaseDocument:
         """Return the report as the interface spells it."""
         return {
             "released": {str(verdict): count for verdict, count in sorted(self.released.items())},

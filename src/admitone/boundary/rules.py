@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admitone.boundary.reading import ReplayRules
+from admitone.boundary.read import ReplayRules
 from admitone.core.envelope import EnvelopeRules
 from admitone.core.errors import ConfigurationError
 from admitone.core.keys import KeyRule

@@ -6,20 +6,18 @@ from typing import Annotated
 
 import typer
 
-from admitone.cli import (
-    answers,
-    closure,
-    demo,
-    generate,
-    ledger,
-    pipeline,
-    quarantine,
-    recompute,
-    reconcile,
-    serve,
-    size,
-    topics,
-)
+from admitone.cli import answer_commands as answers
+from admitone.cli import close_commands as closure
+from admitone.cli import decision_commands as ledger
+from admitone.cli import demo_command as demo
+from admitone.cli import generate_command as generate
+from admitone.cli import quarantine_commands as quarantine
+from admitone.cli import recompute_command as recompute
+from admitone.cli import reconcile_command as reconcile
+from admitone.cli import run_commands as pipeline
+from admitone.cli import serve_commands as serve
+from admitone.cli import size_command as size
+from admitone.cli import topic_commands as topics
 from admitone.cli.output import Home, remember_home
 
 app = typer.Typer(

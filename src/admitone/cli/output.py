@@ -6,7 +6,7 @@ Data goes to stdout, messages and progress to stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,20 +16,17 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from admitone.ops.stores import Stores
     from admitone.settings import Settings
 
 Home = Annotated[
     Path | None,
-    typer.Option(
-        "--home", help="Folder with admitone.toml and data/ (default: here).", show_default=False
-    ),
+    typer.Option("--home", help="Folder with admitone.toml and data/ (default: here)."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 JsonLines = Annotated[bool, typer.Option("--jsonl", help="Print one JSON document per line.")]
-Run = Annotated[str | None, typer.Option("--run", help="Only this run.", show_default=False)]
-Author = Annotated[
-    str | None, typer.Option(help="Who does it (default: the user's name).", show_default=False)
-]
+Run = Annotated[str | None, typer.Option("--run", help="Only this run.")]
+Author = Annotated[str | None, typer.Option(help="Who does it (default: the user's name).")]
 
 _home_before_verb: list[Path] = []
 
@@ -55,6 +52,13 @@ def settings_at(home: Path | None, **overrides: dict[str, Any]) -> Settings:
     return load_settings(chosen, **overrides)
 
 
+def stores_at(home: Path | None) -> Stores:
+    """Open the stores of the home folder."""
+    from admitone.ops.stores import Stores
+
+    return Stores(settings_at(home))
+
+
 def author_of(author: str | None) -> str:
     """Return who does something: the one that was named, or the user."""
     import getpass
@@ -68,6 +72,14 @@ def print_json(document: Any) -> None:
 
     sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     sys.stdout.buffer.flush()
+
+
+def present(found: Any, as_json: bool, print_it: Callable[[Any], None]) -> None:
+    """Print what was found: its document for a program, or as a person reads it."""
+    if not as_json:
+        print_it(found)
+    else:
+        print_json(found.document() if hasattr(found, "document") else found)
 
 
 def print_lines(documents: Iterable[Any]) -> None:
@@ -110,6 +122,18 @@ def table(*columns: str, title: str | None = None) -> Table:
     return made
 
 
+def escape(text: str | None) -> str:
+    """Return a text so that a table shows it as it is; a dash where there is none."""
+    from rich import markup
+
+    return "-" if text is None else markup.escape(text)
+
+
+def tick(passed: bool) -> str:
+    """Return a green tick, or a red cross."""
+    return "[green]✓[/]" if passed else "[red]✗[/]"
+
+
 def number(value: int | None) -> str:
     """Return a count with thousands separators."""
     return "-" if value is None else f"{value:,}"
@@ -117,9 +141,9 @@ def number(value: int | None) -> str:
 
 def fail(problem: str, remedy: str = "") -> None:
     """Print what went wrong and what to try."""
-    console = err()
     from rich.text import Text
 
+    console = err()
     console.print(Text.assemble(("error ", "bold red"), problem), soft_wrap=True)
     if remedy:
         console.print(Text.assemble(("try   ", "dim"), remedy), soft_wrap=True)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from admitone.ops.lag import Lag
-    from admitone.ops.runner import Plan
+    from admitone.ops.run import Plan
 
 _LOG_EVERY_S = 10.0
 

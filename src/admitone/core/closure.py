@@ -6,7 +6,10 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Literal
+
+# The service describes its answers by these types, which typing's own does not allow before Python 3.12.
+from typing_extensions import TypedDict
 
 
 class Criterion(StrEnum):
@@ -21,12 +24,29 @@ class Criterion(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """One thing that keeps a run red, and the command that shows it."""
+    """One thing that keeps a run red, and the command that shows or resolves it."""
 
     kind: str
     count: int
     what: str
     command: str
+
+
+class CheckDocument(TypedDict):
+    """One criterion of the gate."""
+
+    criterion: Criterion
+    passed: bool
+    evidence: str
+    blockers: tuple[Blocker, ...]
+
+
+class GateDocument(TypedDict):
+    """A run's gate."""
+
+    run_id: str
+    gate: Literal["green", "red"]
+    checks: list[CheckDocument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +80,17 @@ class Gate:
         """Return everything that speaks against closing."""
         return [blocker for check in self.checks for blocker in check.blockers]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> GateDocument:
         """Return the gate as the interface spells it."""
         return {
             "run_id": self.run_id,
             "gate": "green" if self.green else "red",
             "checks": [
                 {
-                    "criterion": str(check.criterion),
+                    "criterion": check.criterion,
                     "passed": check.passed,
                     "evidence": check.evidence,
-                    "blockers": [
-                        {
-                            "kind": blocker.kind,
-                            "count": blocker.count,
-                            "what": blocker.what,
-                            "command": blocker.command,
-                        }
-                        for blocker in check.blockers
-                    ],
+                    "blockers": check.blockers,
                 }
                 for check in self.checks
             ],

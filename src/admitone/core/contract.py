@@ -8,11 +8,37 @@ is a promise to those they are about, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import NotRequired
+
+from typing_extensions import TypedDict
 
 from admitone.core.durations import format_duration
+
+
+class KeepingDocument(TypedDict):
+    """How a log keeps a topic's records; a retention of None is for good."""
+
+    replication: int
+    retention_ms: int | None
+    cleanup_policy: str
+
+
+class WantedTopic(KeepingDocument):
+    """What the map says of a topic."""
+
+    partitions: int
+
+
+class FoundTopic(TypedDict):
+    """A topic as it is; how its records are kept only where the log knows such a thing."""
+
+    topic_id: str
+    partitions: int
+    replication: NotRequired[int]
+    retention_ms: NotRequired[int | None]
+    cleanup_policy: NotRequired[str]
 
 
 class Kind(StrEnum):
@@ -34,6 +60,14 @@ class Keeping:
     replication: int
     retention_ms: int | None
     cleanup_policy: str
+
+    def document(self) -> KeepingDocument:
+        """Return it as the interface spells it."""
+        return {
+            "replication": self.replication,
+            "retention_ms": self.retention_ms,
+            "cleanup_policy": self.cleanup_policy,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +108,18 @@ class Difference:
         return f"{verb}: expected {self.expected}, found {self.found}"
 
 
+class TopicDocument(TypedDict):
+    """A topic next to its contract."""
+
+    topic: str
+    raw: bool
+    as_agreed: bool
+    wanted: WantedTopic
+    found: FoundTopic | None
+    accepted: str | None
+    differences: tuple[Difference, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Checked:
     """A contract next to the topic it is about."""
@@ -109,29 +155,22 @@ class Checked:
         """Return the remedies, in the same order."""
         return "; ".join(difference.remedy for difference in self.differences)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> TopicDocument:
         """Return the topic and its contract as the interface spells them."""
         contract, live = self.contract, self.live
-        found = None
+        found: FoundTopic | None = None
         if live is not None:
-            kept = {} if live.keeping is None else asdict(live.keeping)
-            found = {"topic_id": live.topic_id, "partitions": live.partitions, **kept}
+            found = {"topic_id": live.topic_id, "partitions": live.partitions}
+            if live.keeping is not None:
+                found = {**found, **live.keeping.document()}
         return {
             "topic": self.topic,
             "raw": contract.raw,
             "as_agreed": self.as_agreed,
-            "wanted": {"partitions": contract.partitions, **asdict(contract.keeping)},
+            "wanted": {"partitions": contract.partitions, **contract.keeping.document()},
             "found": found,
             "accepted": self.accepted,
-            "differences": [
-                {
-                    "kind": str(each.kind),
-                    "expected": each.expected,
-                    "found": each.found,
-                    "remedy": each.remedy,
-                }
-                for each in self.differences
-            ],
+            "differences": self.differences,
         }
 
 

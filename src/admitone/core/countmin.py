@@ -80,14 +80,8 @@ class CountMin:
         """Tell whether any counter has stopped."""
         return bool(self.cells.max() == _STOPPED)
 
-    def update(self, items: Sequence[str], weights: Iterable[int]) -> None:
-        """Add the weight of every item to its cells."""
-        if items:
-            cells = np.array([cells_of(item, self.width, self.depth) for item in items], np.int64)
-            self.update_cells(cells, weights)
-
-    def update_cells(self, cells: Cells, weights: Iterable[int]) -> None:
-        """Add weights to items whose cells (one row each) are known."""
+    def update(self, cells: Cells, weights: Iterable[int]) -> None:
+        """Add the weight of every item to its cells, one row of them for each item."""
         added = np.zeros(len(self.cells), np.uint64)
         column = np.fromiter(weights, np.uint64, len(cells))
         np.add.at(added, cells.ravel(), np.repeat(column, self.depth))

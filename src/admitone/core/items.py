@@ -15,10 +15,10 @@ above 2**31 - 1 counts as that much, so that sums stay inside 64 bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import methodcaller
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import xxhash
 
@@ -27,22 +27,6 @@ OTHER: Final = "*other"
 
 MAX_WEIGHT: Final = (1 << 31) - 1
 MAX_CHARACTERS: Final = 512
-
-
-class Item(NamedTuple):
-    """One count an event adds: the list, what is counted in it, how much."""
-
-    dimension_list: str
-    key: str
-    weight: int
-
-
-class Reading(NamedTuple):
-    """What a rule finds in an event: the item, its attribute values in order, its weight."""
-
-    key: str
-    values: tuple[str | None, ...]
-    weight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,52 +39,6 @@ class ItemRule:
     item_type: str
     group_by: tuple[str, ...] = ()
     weight: str | None = None
-
-    def reader(self) -> Callable[[Mapping[str, Any]], Reading | None]:
-        """Return the function that applies this rule to a payload."""
-        key_of = field_of(self.item)
-        value_of = [field_of(attribute) for attribute in self.group_by]
-        weight_of = field_of(self.weight) if self.weight else None
-
-        def read(payload: Mapping[str, Any]) -> Reading | None:
-            key = spelled(key_of(payload))
-            if key is None:
-                return None
-            values = tuple([spelled(value(payload)) for value in value_of])
-            return Reading(key, values, 1 if weight_of is None else weighed(weight_of(payload)))
-
-        return read
-
-    def lists(self, values: Iterable[str | None]) -> list[str]:
-        """Return the lists an item with these attribute values is counted in."""
-        grouped = zip(self.group_by, values, strict=True)
-        return [
-            self.dimension,
-            *(
-                list_name(self.dimension, name, value)
-                for name, value in grouped
-                if value is not None
-            ),
-        ]
-
-
-class ItemMapping:
-    """All rules, by event type."""
-
-    def __init__(self, rules: Iterable[ItemRule]) -> None:
-        self._rules: dict[str, list[tuple[ItemRule, Callable[[Any], Reading | None]]]] = {}
-        for rule in rules:
-            self._rules.setdefault(rule.event_type, []).append((rule, rule.reader()))
-
-    def items(self, event_type: str, payload: Mapping[str, Any]) -> list[Item]:
-        """Return everything an event is counted under."""
-        found: list[Item] = []
-        for rule, read in self._rules.get(event_type, ()):
-            reading = read(payload)
-            if reading is not None:
-                lists = rule.lists(reading.values)
-                found.extend(Item(name, reading.key, reading.weight) for name in lists)
-        return found
 
 
 def list_name(dimension: str, attribute: str, value: str) -> str:

@@ -239,9 +239,28 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """What a load needs."""
+class ModelError:
+    """How far the model is from what was measured: the lowest and the highest error, as shares."""
 
+    what: str
+    store: str
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """How the model was made."""
+
+    measured_by: str
+    errors: list[ModelError]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """What a load needs; also the document that says so."""
+
+    load: Load
     events: Events
     keys: Keys
     segments: Segments
@@ -251,6 +270,7 @@ class Size:
     network: BytesPerSecond
     memory: Memory
     trigger: Trigger
+    model: Model
 
 
 def size_of(load: Load) -> Size:
@@ -279,6 +299,7 @@ def size_of(load: Load) -> Size:
     copies = load.replication + load.standbys + load.readers
     to_standbys = load.standbys * (new_rate * cost.key + columns / 86_400)
     return Size(
+        load,
         Events(_events(load.rate, DAY_MS), _events(load.rate, load.retention_ms)),
         Keys(
             _events(new_rate, DAY_MS),
@@ -313,6 +334,7 @@ def size_of(load: Load) -> Size:
             math.ceil(load.rate * live),
         ),
         Trigger(recommended, trigger, max(1, round(load.rate / blocks_per_second))),
+        Model("python -m benchmarks.bytes_per_key", model_errors()),
     )
 
 
@@ -332,7 +354,7 @@ def column_bytes(cost: Cost, blocks: float, deliveries: float, id_bytes: float) 
     )
 
 
-def model_errors() -> dict[tuple[str, str], tuple[float, float]]:
+def model_errors() -> list[ModelError]:
     """Return the lowest and the highest error of the model against what was measured, by what and store."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
     for row in MEASURED:
@@ -344,7 +366,7 @@ def model_errors() -> dict[tuple[str, str], tuple[float, float]]:
         error = modelled / row.bytes - 1
         lowest, highest = found.get((row.what, row.store), (error, error))
         found[row.what, row.store] = min(lowest, error), max(highest, error)
-    return found
+    return [ModelError(*of, *errors) for of, errors in found.items()]
 
 
 def _events(rate: float, span_ms: int) -> int:

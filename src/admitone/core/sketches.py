@@ -26,11 +26,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import orjson
 
-from admitone.core.countmin import Cells, CountMin
+from admitone.core.countmin import Cells, CountMin, cells_of
 from admitone.core.errors import IntegrityError
-from admitone.core.summary import Bounds, Summary
+from admitone.core.summary import Bounds, Summary, distinct_hash
 
 META_VERSION: Final = 1
 
@@ -106,6 +107,31 @@ class Meta(NamedTuple):
         return cls(**values)
 
 
+class ItemHashes:
+    """Cells and distinct hash of items, computed once however many lists of one shape they are in."""
+
+    def __init__(self, parameters: SketchParameters) -> None:
+        self._width = parameters.width
+        self._depth = parameters.depth
+        self._rows: dict[str, int] = {}
+        self._cells: Cells = np.zeros((64, parameters.depth), np.int64)
+        self._hashes: list[int] = []
+
+    def of(self, items: Iterable[str]) -> tuple[Cells, list[int]]:
+        """Return the cells (one row each) and the distinct hashes of some items."""
+        known = self._rows
+        rows = [known[item] if item in known else self._learn(item) for item in items]
+        return self._cells[rows], [self._hashes[row] for row in rows]
+
+    def _learn(self, item: str) -> int:
+        row = self._rows[item] = len(self._hashes)
+        if row == len(self._cells):
+            self._cells = np.concatenate([self._cells, np.zeros_like(self._cells)])
+        self._cells[row] = cells_of(item, self._width, self._depth)
+        self._hashes.append(distinct_hash(item))
+        return row
+
+
 class WindowSketch:
     """Count-Min, top-K summary, distinct count and totals of one list in one window."""
 
@@ -119,20 +145,13 @@ class WindowSketch:
         self.late = 0
         self.updated_at = 0
 
-    def update(
-        self,
-        counts: Mapping[str, int],
-        cells: Cells | None = None,
-        hashes: Iterable[int] | None = None,
-    ) -> None:
-        """Add items with their weights; cells and hashes where the caller knows them already."""
+    def update(self, counts: Mapping[str, int], hashes: ItemHashes | None = None) -> None:
+        """Add items with their weights; hashes where items are in other lists as well."""
         if not counts:
             return
-        if cells is None:
-            self.countmin.update(list(counts), counts.values())
-        else:
-            self.countmin.update_cells(cells, counts.values())
-        self.summary.update(counts, hashes)
+        cells, distinct = (hashes or ItemHashes(self.parameters)).of(counts)
+        self.countmin.update(cells, counts.values())
+        self.summary.update(counts, distinct)
         self.total += sum(counts.values())
 
     def merge(self, other: WindowSketch) -> None:
@@ -146,7 +165,9 @@ class WindowSketch:
 
     def bounds(self, item: str) -> Bounds:
         """Return lower <= true count <= upper."""
-        return self._tightened(item, self.summary.bounds(item))
+        lower, upper = self.summary.bounds(item)
+        upper = min(upper, self.countmin.estimate(item, self.total), self.total)
+        return Bounds(lower, max(upper, lower))
 
     def top(self, k: int) -> list[RankedItem]:
         """Return the heaviest items, heaviest first; ties by the surer one, then by name."""
@@ -197,10 +218,6 @@ class WindowSketch:
         sketch.late = meta.late
         sketch.updated_at = meta.updated_at
         return sketch
-
-    def _tightened(self, item: str, known: Bounds) -> Bounds:
-        upper = min(known.upper, self.countmin.estimate(item, self.total), self.total)
-        return Bounds(known.lower, max(upper, known.lower))
 
     def _ranked(self, entries: Sequence[tuple[str, Bounds]]) -> list[RankedItem]:
         """Return these in their order, without their ranks."""

@@ -90,13 +90,12 @@ class Summary:
         within: int = self._items.get_upper_bound("") - self._items.get_lower_bound("")
         return within + self._forgotten
 
-    def update(self, counts: Mapping[str, int], hashes: Iterable[int] | None = None) -> None:
-        """Add items with their weights; hashes are their `distinct_hash`, where already known."""
-        add = self._items.update
+    def update(self, counts: Mapping[str, int], hashes: Iterable[int]) -> None:
+        """Add items with their weights; the hashes are what `distinct_hash` says of each."""
+        add, count = self._items.update, self._distinct.update
         for item, weight in counts.items():
             add(item, weight)
-        count = self._distinct.update
-        for digest in map(distinct_hash, counts) if hashes is None else hashes:
+        for digest in hashes:
             count(digest)
 
     def merge(self, other: Summary) -> None:

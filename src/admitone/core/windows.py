@@ -51,12 +51,6 @@ class Window(NamedTuple):
         """Return the window's name."""
         return _key(self.kind, self.start_ms)
 
-    def next(self) -> Window | None:
-        """Return the window after this one, if the calendar has one."""
-        if self.kind == "global" or self.end_ms >= END:
-            return None
-        return window_of(self.kind, self.end_ms)
-
     def previous(self) -> Window | None:
         """Return the window before this one, if the calendar has one."""
         if self.kind == "global" or self.start_ms <= BEGINNING:
@@ -65,11 +59,6 @@ class Window(NamedTuple):
 
 
 GLOBAL: Final = Window("global", BEGINNING, END)
-
-
-def minute_of(timestamp_ms: int) -> int:
-    """Return the start of the minute that holds this moment."""
-    return timestamp_ms - timestamp_ms % MINUTE_MS
 
 
 @lru_cache(maxsize=65_536)
@@ -91,11 +80,6 @@ def window_of(kind: str, timestamp_ms: int) -> Window:
     if kind == "global":
         return GLOBAL
     raise ValueError(f"{kind!r} is not one of {', '.join(KINDS)}")
-
-
-def windows_of(timestamp_ms: int) -> tuple[Window, ...]:
-    """Return the six windows that hold this moment, smallest first."""
-    return tuple(window_of(kind, timestamp_ms) for kind in KINDS)
 
 
 def parse_window(key: str) -> Window:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from admitone.core.contract import Checked, Contract
 from admitone.ledger.port import LedgerReader
-from admitone.transport.contract import check_contracts
 from admitone.transport.port import Transport
+from admitone.transport.topic_contract import check_contracts
 
 
 def check_topics(

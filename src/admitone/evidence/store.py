@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from admitone.core.errors import ConfigurationError, NotFound, ServiceUnreachable
-from admitone.files import make_durable
+from admitone.infra.durable_files import make_durable
 
 _PARTIAL = ".partial"
 

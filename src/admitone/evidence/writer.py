@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from admitone.core.errors import IntegrityError
-from admitone.evidence.files import path_of, put_file
-from admitone.evidence.members import Members
+from admitone.evidence.evidence_file import path_of, put_file
 from admitone.evidence.rows import ARCHIVE, DeliveryRows
+from admitone.evidence.source import EvidenceSource
 from admitone.evidence.store import EvidenceStore
-from admitone.faults import crash_point
+from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import EvidenceFile
 from admitone.ledger.port import Ledger
 
@@ -45,7 +45,7 @@ class EvidenceWriter:
         while pending := self._ledger.pending_evidence(self._pipeline):
             group = _limited(self._blocks(pending[:_BLOCKS_AT_ONCE]), _BYTES_AT_ONCE)
             written += len(group) if self._write(group, now) else 0
-        members = Members(self._ledger)
+        members = EvidenceSource(self._ledger)
         while pending := self._ledger.pending_resolutions(self._pipeline):
             chosen = self._resolutions(members, pending[:_RESOLUTIONS_AT_ONCE])
             group = _limited(chosen, _BYTES_AT_ONCE)
@@ -59,12 +59,12 @@ class EvidenceWriter:
     def _blocks(
         self, block_ids: Sequence[int]
     ) -> Iterator[tuple[int, DeliveryRows, pa.Table | None]]:
-        members = Members(self._ledger)
+        members = EvidenceSource(self._ledger)
         for rows in members.of_blocks(block_ids):
             yield rows.block.block_id, rows, _needed(members, rows)
 
     def _resolutions(
-        self, members: Members, resolution_ids: Sequence[int]
+        self, members: EvidenceSource, resolution_ids: Sequence[int]
     ) -> Iterator[tuple[int, DeliveryRows, pa.Table | None]]:
         chosen = members.of_resolutions(resolution_ids)
         for number, rows in zip(resolution_ids, chosen, strict=True):
@@ -95,7 +95,7 @@ class EvidenceWriter:
 
     def _tables(self, group: _Group) -> dict[tuple[str, str], list[pa.Table]]:
         found: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
-        positions = Members(self._ledger).positions
+        positions = EvidenceSource(self._ledger).positions
         for rows, deliveries in group.values():
             for run in rows.runs:
                 for kind in rows.kinds:
@@ -111,7 +111,7 @@ class EvidenceWriter:
                 self._store.delete(file.path)
 
 
-def _needed(members: Members, rows: DeliveryRows) -> pa.Table:
+def _needed(members: EvidenceSource, rows: DeliveryRows) -> pa.Table:
     deliveries = members.deliveries(rows.block.block_id)
     if deliveries is None:
         raise IntegrityError(

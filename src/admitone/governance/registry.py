@@ -1,7 +1,7 @@
 """The schemas an event can be checked against, by event type and major version.
 
-One file for each version, `TYPE.MAJOR.MINOR.PATCH.json`; of a major version the newest counts. Those of the five event
-types come with the package; files of one's own add event types, or take the place of a version that is there.
+One file for each version, `TYPE.MAJOR.MINOR.PATCH.json`; of a major version the newest counts. Those that the templates
+of `init` name come with the package; an operator's own files add event types, or take the place of a version.
 """
 
 from __future__ import annotations

@@ -10,58 +10,63 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from admitone.core.decisions import VERDICT_CODES, BlockState, Verdict
 from admitone.ledger.model import NOTHING_DECIDED, Block, Source, SourceInfo
 from admitone.ledger.port import LedgerReader
 
-_NAMES = {
-    Verdict.ADMITTED: "admitted",
-    Verdict.DUPLICATE: "duplicates",
-    Verdict.REPLAYED: "replayed",
-    Verdict.QUARANTINED: "quarantined",
-    Verdict.AMBIGUOUS: "ambiguous",
-}
+
+class Account(TypedDict):
+    """Deliveries = the five decisions; what is in flight or was read again stands beside the sum."""
+
+    deliveries: int
+    admitted: int
+    duplicates: int
+    replayed: int
+    quarantined: int
+    ambiguous: int
+    in_flight: int
+    re_read: int
+    cached: int
+    order_violations: int
+    balanced: bool
 
 
-@dataclass(slots=True)
-class Account:
-    """What came in and what was decided, for one run and source partition."""
+class PartitionBooks(Account):
+    """The account of one source partition."""
 
-    deliveries: int = 0
-    in_flight: int = 0
-    decisions: dict[Verdict, int] = field(default_factory=lambda: dict.fromkeys(Verdict, 0))
+    producer_id: int
+    topic: str
+    partition: int
 
-    @property
-    def balanced(self) -> bool:
-        """Tell whether every delivery has its decision."""
-        return self.deliveries == sum(self.decisions.values())
 
-    def document(
-        self, re_read: int, cached: int, order_violations: int, chained: bool
-    ) -> dict[str, Any]:
-        """Return the account as the interface spells it."""
-        return {
-            "deliveries": self.deliveries,
-            **{_NAMES[verdict]: count for verdict, count in self.decisions.items()},
-            "in_flight": self.in_flight,
-            "re_read": re_read,
-            "cached": cached,
-            "order_violations": order_violations,
-            "balanced": self.balanced and chained,
-        }
+class RunBooks(Account):
+    """The books of a run."""
+
+    run_id: str
+    partitions: list[PartitionBooks]
+
+
+class Books(TypedDict):
+    """The books of every run, or of one."""
+
+    runs: list[RunBooks]
+
+
+Counts = Counter[str]
+"""What came in and what was decided, for one run and source partition: by verdict, or by the name of a counter."""
 
 
 def books(
     ledger: LedgerReader, run_id: str | None = None, until: Mapping[Source, int] | None = None
-) -> dict[str, Any]:
+) -> Books:
     """Return the books of every run, or of one; as they were at earlier marks where these are given."""
-    accounts: dict[str, dict[Source, Account]] = defaultdict(lambda: defaultdict(Account))
+    counts: dict[str, dict[Source, Counts]] = defaultdict(lambda: defaultdict(Counter))
     chains: dict[Source, list[Block]] = defaultdict(list)
     with ledger.snapshot():
         infos = {info.source: info for info in ledger.sources()}
@@ -75,15 +80,15 @@ def books(
             if until is not None and block.last_offset > until.get(block.source, NOTHING_DECIDED):
                 continue
             chains[block.source].append(block)
-            _add_block(accounts, block, facts, verdicts)
+            _add_block(counts, block, facts, verdicts)
     for block in in_flight:
         for run, deliveries in block.runs.items():
-            accounts[run][block.source].in_flight += deliveries
+            counts[run][block.source]["in_flight"] += deliveries
     chained = {source: _chains(info, chains[source]) for source, info in infos.items()}
     return {
         "runs": [
-            _run_document(run, accounts[run], infos, violations, chained)
-            for run in sorted(accounts)
+            _run_books(run, counts[run], infos, violations, chained)
+            for run in sorted(counts)
             if run_id is None or run == run_id
         ]
     }
@@ -94,16 +99,15 @@ def _at(info: SourceInfo, offset: int) -> SourceInfo:
 
 
 def _add_block(
-    accounts: dict[str, dict[Source, Account]], block: Block, facts: pa.Table, verdicts: pa.Table
+    counts: dict[str, dict[Source, Counts]], block: Block, facts: pa.Table, verdicts: pa.Table
 ) -> None:
     for run, deliveries in block.runs.items():
-        accounts[run][block.source].deliveries += deliveries
+        counts[run][block.source]["deliveries"] += deliveries
     runs = facts["run"].combine_chunks()
     names = runs.dictionary.to_pylist()
     codes = np.asarray(runs.indices).astype(np.int64) * 256 + verdicts["verdict"].to_numpy()
     for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
-        account = accounts[names[code // 256]][block.source]
-        account.decisions[VERDICT_CODES[code % 256]] += int(count)
+        counts[names[code // 256]][block.source][VERDICT_CODES[code % 256]] += int(count)
 
 
 def _chains(info: SourceInfo, blocks: list[Block]) -> bool:
@@ -116,36 +120,42 @@ def _chains(info: SourceInfo, blocks: list[Block]) -> bool:
     return reached == info.mark.offset
 
 
-def _run_document(
+def _run_books(
     run: str,
-    accounts: dict[Source, Account],
+    counts: dict[Source, Counts],
     infos: dict[Source, SourceInfo],
     violations: Mapping[Source, int],
     chained: dict[Source, bool],
-) -> dict[str, Any]:
-    total = Account()
-    partitions = []
-    for source in sorted(accounts):
-        account, info = accounts[source], infos[source]
-        total.deliveries += account.deliveries
-        total.in_flight += account.in_flight
-        for verdict, count in account.decisions.items():
-            total.decisions[verdict] += count
+) -> RunBooks:
+    total: Counts = Counter()
+    partitions: list[PartitionBooks] = []
+    for source, found in sorted(counts.items()):
+        info = infos[source]
+        found.update(re_read=info.re_read, cached=info.cached, order_violations=violations[source])
+        total += found
         partitions.append(
             {
                 "producer_id": source.producer_id,
                 "topic": info.topic,
                 "partition": source.partition,
-                **account.document(info.re_read, info.cached, violations[source], chained[source]),
+                **_account(found, chained[source]),
             }
         )
+    chains = all(partition["balanced"] for partition in partitions)
+    return {"run_id": run, **_account(total, chains), "partitions": partitions}
+
+
+def _account(found: Counts, chained: bool) -> Account:
     return {
-        "run_id": run,
-        **total.document(
-            sum(partition["re_read"] for partition in partitions),
-            sum(partition["cached"] for partition in partitions),
-            sum(partition["order_violations"] for partition in partitions),
-            all(partition["balanced"] for partition in partitions),
-        ),
-        "partitions": partitions,
+        "deliveries": found["deliveries"],
+        "admitted": found[Verdict.ADMITTED],
+        "duplicates": found[Verdict.DUPLICATE],
+        "replayed": found[Verdict.REPLAYED],
+        "quarantined": found[Verdict.QUARANTINED],
+        "ambiguous": found[Verdict.AMBIGUOUS],
+        "in_flight": found["in_flight"],
+        "re_read": found["re_read"],
+        "cached": found["cached"],
+        "order_violations": found["order_violations"],
+        "balanced": chained and found["deliveries"] == sum(found[each] for each in Verdict),
     }

@@ -36,12 +36,12 @@ from admitone.ledger.model import (
     Blocked,
     Claim,
     Held,
-    Known,
+    KnownRepeats,
     Mark,
     Source,
     Stale,
 )
-from admitone.ledger.names import filter_of
+from admitone.ledger.name_filter import filter_of
 from admitone.ledger.outcomes import runs_of
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
@@ -85,10 +85,10 @@ class Deliveries:
     first: np.ndarray
     """The ordinal of the block's first delivery with the same identity; -1 where there is no identity."""
     replayed: np.ndarray
-    known: Known | None = None
+    known: KnownRepeats | None = None
 
     @classmethod
-    def of(cls, facts: pa.Table, known: Known | None = None) -> Deliveries:
+    def of(cls, facts: pa.Table, known: KnownRepeats | None = None) -> Deliveries:
         """Read the facts of a block and find the repetitions within it, but for those that are known."""
         reason = facts["reason"].to_numpy()
         replayed = (reason == 0) & facts["identity"].is_null().to_numpy()
@@ -286,7 +286,7 @@ def held_by(holders: Mapping[int, Holder]) -> Held:
     return Held(np.array(list(holders), dtype=np.int64), np.array(times, dtype=np.int64))
 
 
-def must_be_fresh(known: Known | None, horizon: int | None) -> None:
+def must_be_fresh(known: KnownRepeats | None, horizon: int | None) -> None:
     """Raise `Stale` where what a cache knows may have been taken over since."""
     if known is not None and len(known.ordinals) and (horizon is None or horizon > known.since):
         raise Stale

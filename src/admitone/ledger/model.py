@@ -11,11 +11,16 @@ import pyarrow as pa
 
 from admitone.core.decisions import Action, BlockState, Reason, Verdict
 from admitone.core.replay_filter import Reached, Upstream
+from admitone.core.segments import Segment, segment_for
 
 NOTHING_DECIDED = -1
 ADMISSION_STORE = "admission"
 """The keys that all boundaries on a ledger share; each dedup pipeline has a store of its own."""
 IDLE_AFTER_MS = 600_000
+NEVER_FORGOTTEN = ", ".join(
+    repr(str(state)) for state in (BlockState.IN_FLIGHT, BlockState.AMBIGUOUS, BlockState.RETRACTED)
+)
+"""Blocks whose identities outlive their segment: their fate is open, or they were given up."""
 
 
 class Source(NamedTuple):
@@ -48,7 +53,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownRepeats:
     """Deliveries of a block that repeat settled ones, as a cache knows; none of these is older than `since`."""
 
     ordinals: np.ndarray
@@ -76,7 +81,7 @@ class Claim:
     claimed_at: int
     upstream: Mapping[Upstream, Reached] | None = None
     """The marks by which replays among its deliveries were found; None where none were looked for."""
-    known: Known | None = None
+    known: KnownRepeats | None = None
     """What need not be looked for."""
 
 
@@ -277,6 +282,29 @@ class EvidenceFile:
     """Hash over the logical rows, which a rewritten file must have again."""
     checksum: bytes
     """SHA-256 over the file's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """Where a store of keys stands."""
+
+    retention: int
+    opened: Segment | None
+    closed: tuple[Segment, ...]
+    dropped_before: int | None
+
+    def takes(self, newest_event_time: int, retention_ms: int) -> bool:
+        """Tell whether the open segment can take such keys."""
+        return (
+            self.opened is not None
+            and retention_ms <= self.retention
+            and segment_for(newest_event_time, retention_ms).start <= self.opened.start
+            and newest_event_time < self.opened.end
+        )
+
+    def horizon(self, retention_ms: int) -> int | None:
+        """Return a retention before the end of the open segment."""
+        return self.opened.end - retention_ms if self.opened else None
 
 
 ANYTHING = Filter()

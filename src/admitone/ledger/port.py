@@ -104,9 +104,6 @@ class LedgerReader(Protocol):
     def journal(self, block_id: int) -> bytes | None:
         """Return a block's original deliveries, while they are kept."""
 
-    def find(self, identity: bytes, store: str = ADMISSION_STORE) -> list[tuple[int, int]]:
-        """Return (block, ordinal) of the rows that hold an identity, newest first."""
-
     def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
         """Return the open contradictions."""
 
@@ -121,13 +118,6 @@ class LedgerReader(Protocol):
 
     def evidence_of(self, path: str) -> tuple[list[int], list[int]]:
         """Return the blocks, or the resolutions, that a file was made from."""
-
-    def newest_block(self, run_id: str) -> int:
-        """Return the newest block that was claimed with deliveries of a run; 0 if there is none.
-
-        Asked outside a snapshot it waits for claims that are under way, so that what is checked afterwards
-        holds everything up to it.
-        """
 
     def closure(self, run_id: str) -> bytes | None:
         """Return the closing artifact of a run."""
@@ -263,6 +253,12 @@ class Ledger(LedgerReader, Protocol):
 
     def expire_journal(self, evidence_before: int) -> int:
         """Drop journal rows whose evidence was durable before a moment; return how many."""
+
+    def newest_block(self, run_id: str) -> int:
+        """Return the newest block that was claimed with deliveries of a run; 0 if there is none.
+
+        It waits for claims that are under way, so that what is checked afterwards holds everything up to it.
+        """
 
     def close_run(self, run_id: str, artifact: bytes, newest_block: int) -> None:
         """Close a run, unless a block was claimed for it after the newest one that was checked."""

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from admitone.analytics.open import open_sketch_reader
-from admitone.analytics.port import Mark
+from typing_extensions import TypedDict
+
+from admitone.analytics import open_sketch_reader
+from admitone.analytics.store_state import Mark
 from admitone.core.contract import Checked
 from admitone.core.decisions import BlockState
 from admitone.core.errors import NotFound
 from admitone.evidence.contract import check_topics
+from admitone.ledger import open_ledger_reader
 from admitone.ledger.model import Block, Source, SourceInfo, UpstreamInfo
-from admitone.ledger.open import open_ledger
 from admitone.settings import Settings
-from admitone.spark.checkpoints import committed_ends, read_figures, state_checkpoint
-from admitone.transport.contract import dedup_contracts, destination_contracts, raw_contract
-from admitone.transport.open import open_transport
+from admitone.spark.checkpoints import StateFigures, committed_ends, read_figures, state_checkpoint
+from admitone.transport import open_transport
 from admitone.transport.port import Topic
+from admitone.transport.topic_contract import dedup_contracts, destination_contracts, raw_contract
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,21 @@ class _Reached(NamedTuple):
     records: int
 
 
-class Replays(NamedTuple):
+class Replays(TypedDict):
     """What a reader was given again by those who write what it reads."""
 
-    replayed: int = 0
-    order_violations: int = 0
+    replayed: int
+    order_violations: int
 
 
-_NO_REPLAYS = Replays()
+class Waiting(TypedDict):
+    """How much waits for its decision, to be counted, to be settled, to be found out, or for its evidence."""
+
+    undecided: int
+    uncounted: int
+    in_flight: int
+    ambiguous: int
+    pending_evidence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class DedupLag:
     ambiguous: int = 0
     pending_evidence: int = 0
     re_read: int = 0
-    figures: Mapping[str, int] = field(default_factory=dict)
+    figures: StateFigures = field(default_factory=StateFigures)
     """What engine state says about itself (DED-9)."""
 
     @property
@@ -86,7 +95,7 @@ class DedupLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """Everything that is waiting for somebody."""
+    """Everything that waits for a query, a worker or an operator."""
 
     raw: tuple[PartitionLag, ...]
     admitted: tuple[PartitionLag, ...]
@@ -96,8 +105,8 @@ class Lag:
     re_read: int
     drift: tuple[Checked, ...] = ()
     """Topics that are not as agreed."""
-    raw_replays: Replays = _NO_REPLAYS
-    admitted_replays: Replays = _NO_REPLAYS
+    raw_replays: Replays = field(default_factory=lambda: _replays([]))
+    admitted_replays: Replays = field(default_factory=lambda: _replays([]))
     dedup: DedupLag | None = None
     """The dedup pipeline on the ledger, where there is one."""
     state: DedupLag | None = None
@@ -133,6 +142,16 @@ class Lag:
         """Return how many admitted records wait to be counted."""
         return sum(partition.behind for partition in self.admitted)
 
+    def waiting(self) -> Waiting:
+        """Return how much waits, as the interface spells it."""
+        return {
+            "undecided": self.undecided,
+            "uncounted": self.uncounted,
+            "in_flight": self.in_flight,
+            "ambiguous": self.ambiguous,
+            "pending_evidence": self.pending_evidence,
+        }
+
     def idle(
         self, *, boundary: bool, analytics: bool, dedup: bool = False, state: bool = False
     ) -> bool:
@@ -149,14 +168,14 @@ class Lag:
 class LagMeter:
     """Measures again and again without opening its stores each time.
 
-    It looks whether what is left of a partition holds any record at all, unless somebody reads it anyway.
+    It looks whether what is left of a partition holds any record at all, unless a query reads it anyway.
     """
 
     def __init__(self, settings: Settings, *, look: bool = True) -> None:
         self._settings = settings
         self._look = look
         self._transport = open_transport(settings)
-        self._ledger = open_ledger(settings)
+        self._ledger = open_ledger_reader(settings)
         self._counts = open_sketch_reader(settings)
         self._seen: dict[tuple[str, int], PartitionLag] = {}
         self._reached: dict[tuple[str, int, int, int], int] = {}
@@ -290,4 +309,7 @@ def _deliveries(blocks: Iterable[Block], owned: Container[Source], state: BlockS
 
 
 def _replays(seen: Sequence[UpstreamInfo] | Sequence[Mark]) -> Replays:
-    return Replays(sum(one.replayed for one in seen), sum(one.order_violations for one in seen))
+    return {
+        "replayed": sum(one.replayed for one in seen),
+        "order_violations": sum(one.order_violations for one in seen),
+    }

@@ -1,56 +1,130 @@
-"""What is running and how far behind it is, as the interface spells it."""
+"""What is running, how far behind it is, and which topics are not as agreed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Literal, cast
 
-from admitone.ops.lag import DedupLag, Lag
+from typing_extensions import TypedDict
 
+from admitone.core.contract import TopicDocument
+from admitone.ops.lag import DedupLag, Lag, Replays, Waiting
+from admitone.ops.run import RunningNote, running
+from admitone.ops.stores import Stores
+from admitone.spark.checkpoints import StateFigures
 
-def status_document(
-    process: Mapping[str, object] | None,
-    lag: Lag,
-    runs: Mapping[str, str],
-    dedup_process: Mapping[str, object] | None = None,
-) -> dict[str, Any]:
-    """Return what runs, what waits for somebody, and which topics are not as agreed."""
-    return {
-        "running": process,
-        "undecided": lag.undecided,
-        "uncounted": lag.uncounted,
-        "in_flight": lag.in_flight,
-        "ambiguous": lag.ambiguous,
-        "pending_evidence": lag.pending_evidence,
-        "re_read": lag.re_read,
-        "replays": {
-            "boundary": lag.raw_replays._asdict(),
-            "analytics": lag.admitted_replays._asdict(),
-        },
-        "drift": [checked.document() for checked in lag.drift],
-        "runs": [{"run_id": run_id, "state": state} for run_id, state in runs.items()],
-        "partitions": [
-            {
-                "query": query,
-                "topic": partition.topic,
-                "partition": partition.partition,
-                "done": partition.done,
-                "end": partition.end,
-                "lag": partition.behind,
-            }
-            for query, partitions in lag.queries
-            for partition in partitions
-        ],
-        "dedup": {
-            "running": dedup_process,
-            "ledger": _dedup_document(lag.dedup),
-            "state": _dedup_document(lag.state),
-        },
-    }
+RunState = Literal["OPEN", "CLOSED"]
 
 
-def _dedup_document(lag: DedupLag | None) -> dict[str, Any] | None:
-    """Return how far a dedup pipeline is, with what its engine says about itself."""
+class RunLine(TypedDict):
+    """A run there is."""
+
+    run_id: str
+    state: RunState
+
+
+class ReplaysOfReaders(TypedDict):
+    """The same of the two readers there are."""
+
+    boundary: Replays
+    analytics: Replays
+
+
+class PartitionLine(TypedDict):
+    """One partition that a query reads: how far it came, and how far the log goes."""
+
+    query: str
+    topic: str
+    partition: int
+    done: int
+    end: int
+    lag: int
+
+
+class DedupDocument(TypedDict):
+    """How far a dedup pipeline is, with what its engine says about itself."""
+
+    waiting: int
+    in_flight: int
+    ambiguous: int
+    pending_evidence: int
+    re_read: int
+    figures: StateFigures
+
+
+class DedupStatus(TypedDict):
+    """The dedup pipeline on the ledger and the one on engine state, where they ever ran."""
+
+    running: RunningNote | None
+    ledger: DedupDocument | None
+    state: DedupDocument | None
+
+
+class StatusDocument(Waiting):
+    """What runs, what waits, and which topics are not as agreed."""
+
+    running: RunningNote | None
+    re_read: int
+    replays: ReplaysOfReaders
+    drift: list[TopicDocument]
+    runs: list[RunLine]
+    partitions: list[PartitionLine]
+    dedup: DedupStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What was found."""
+
+    running: RunningNote | None
+    dedup_running: RunningNote | None
+    lag: Lag
+    runs: Mapping[str, str]
+
+    def document(self) -> StatusDocument:
+        """Return it as the interface spells it."""
+        lag = self.lag
+        return {
+            "running": self.running,
+            **lag.waiting(),
+            "re_read": lag.re_read,
+            "replays": {"boundary": lag.raw_replays, "analytics": lag.admitted_replays},
+            "drift": [checked.document() for checked in lag.drift],
+            "runs": run_lines(self.runs),
+            "partitions": [
+                {
+                    "query": query,
+                    "topic": partition.topic,
+                    "partition": partition.partition,
+                    "done": partition.done,
+                    "end": partition.end,
+                    "lag": partition.behind,
+                }
+                for query, partitions in lag.queries
+                for partition in partitions
+            ],
+            "dedup": {
+                "running": self.dedup_running,
+                "ledger": _dedup(lag.dedup),
+                "state": _dedup(lag.state),
+            },
+        }
+
+
+def status(stores: Stores) -> Status:
+    """Look what runs and how far behind it is."""
+    settings, lag = stores.settings, stores.lag()
+    notes = running(settings), running(settings, "running-dedup")
+    return Status(*notes, lag, stores.ledger.runs())
+
+
+def run_lines(runs: Mapping[str, str]) -> list[RunLine]:
+    """Return the runs there are as the interface spells them."""
+    return [{"run_id": run_id, "state": cast(RunState, state)} for run_id, state in runs.items()]
+
+
+def _dedup(lag: DedupLag | None) -> DedupDocument | None:
     if lag is None:
         return None
     return {
@@ -59,5 +133,5 @@ def _dedup_document(lag: DedupLag | None) -> dict[str, Any] | None:
         "ambiguous": lag.ambiguous,
         "pending_evidence": lag.pending_evidence,
         "re_read": lag.re_read,
-        "figures": dict(lag.figures),
+        "figures": lag.figures,
     }

@@ -12,15 +12,17 @@ from functools import partial
 from typing import Any, Final
 
 from psycopg import sql
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from admitone.analytics.store_state import Point
 from admitone.core.moments import milliseconds, moment
 from admitone.core.sketches import RankedItem
 from admitone.core.windows import GLOBAL, Window, parse_window
-from admitone.faults import crash_point
-from admitone.postgres import Connection, Database
+from admitone.infra.crash_points import crash_point
+from admitone.infra.postgres import Connection, Database
 from admitone.results.history_schema import COMPONENT, MIGRATIONS, TABLES, Span
-from admitone.results.outlet import ItemResult, ListResult, Point
+from admitone.results.port import ItemResult, ListResult
 
 _LISTS_AT_ONCE: Final = 200
 _PATIENCE_S: Final = 5.0
@@ -40,6 +42,14 @@ ON CONFLICT (window_key, dimension) DO UPDATE SET
     revision = excluded.revision
 WHERE window_metadata.revision <= excluded.revision
 RETURNING true"""
+_READ_METADATA: Final = """
+SELECT item_type, total_events AS total, late_events AS late, unique_items_estimate AS "distinct",
+    processing_complete AS complete, last_updated, error_bound_percent AS error_bound, unlisted_upper,
+    parameters, revision AS fence
+FROM window_metadata WHERE window_key = %s AND dimension = %s"""
+_READ_ITEMS: Final = """
+SELECT rank, item_key, estimated_count, lower_count, upper_count FROM heavy_hitters
+WHERE window_key = %s AND dimension = %s ORDER BY rank"""
 _REMOVE_ITEMS: Final = (
     "DELETE FROM heavy_hitters USING unnest(%s::text[], %s::text[]) AS gone (key, list)"
     " WHERE window_key = gone.key AND dimension = gone.list"
@@ -165,7 +175,7 @@ class PostgresHistory:
 
 
 class HistoryReader:
-    """Reads what the history holds; cannot change it."""
+    """Reads what the history holds, in read-only transactions."""
 
     def __init__(self, url: str) -> None:
         self._database = Database(url, COMPONENT, MIGRATIONS, _PATIENCE_S)
@@ -173,50 +183,26 @@ class HistoryReader:
     def result(self, window: Window, name: str) -> ListResult | None:
         """Return a list in a window as it was last written."""
 
-        def ask(db: Connection) -> tuple[Any, list[Any]]:
+        def ask(db: Connection) -> ListResult | None:
             place = (window.key, _text(name))
-            metadata = db.execute(
-                "SELECT item_type, total_events, late_events, unique_items_estimate, processing_complete,"
-                " last_updated, error_bound_percent, unlisted_upper, parameters, revision"
-                " FROM window_metadata WHERE window_key = %s AND dimension = %s",
-                place,
-            ).fetchone()
-            items = db.execute(
-                "SELECT rank, item_key, estimated_count, lower_count, upper_count FROM heavy_hitters"
-                " WHERE window_key = %s AND dimension = %s ORDER BY rank",
-                place,
-            ).fetchall()
-            return metadata, items
+            found = db.cursor(row_factory=dict_row).execute(_READ_METADATA, place).fetchone()
+            if found is None:
+                return None
+            updated = found.pop("last_updated")
+            return ListResult(
+                **found,
+                window=window,
+                name=name,
+                updated_at=0 if updated is None else milliseconds(updated),
+                items=tuple(RankedItem(*item) for item in db.execute(_READ_ITEMS, place)),
+            )
 
-        metadata, items = self._database.read(ask)
-        if metadata is None:
-            return None
-        item_type, total, late, distinct, complete, updated, error, unlisted, parameters, fence = (
-            metadata
-        )
-        return ListResult(
-            window=window,
-            name=name,
-            item_type=item_type,
-            total=total,
-            late=late,
-            distinct=distinct,
-            complete=complete,
-            updated_at=0 if updated is None else milliseconds(updated),
-            error_bound=error,
-            unlisted_upper=unlisted,
-            parameters=parameters,
-            items=tuple(RankedItem(*item) for item in items),
-            fence=fence,
-        )
+        return self._database.read(ask)
 
-    def windows(self, name: str | None = None) -> dict[Window, bool]:
-        """Return every window there is, or those of a list, and whether it is complete."""
-        query = (
-            "SELECT window_key, bool_and(processing_complete) FROM window_metadata"
-            " WHERE %(name)s::text IS NULL OR dimension = %(name)s GROUP BY window_key"
-        )
-        rows = self._database.read(lambda db: db.execute(query, {"name": name}).fetchall())
+    def windows(self) -> dict[Window, bool]:
+        """Return every window there is, and whether it is complete."""
+        query = "SELECT window_key, bool_and(processing_complete) FROM window_metadata GROUP BY 1"
+        rows = self._database.read(lambda db: db.execute(query).fetchall())
         return {parse_window(key): complete for key, complete in rows}
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from admitone.core.windows import Window, parse_window
 
 TABLES: Final = ("window_metadata", "heavy_hitters")
-"""In the order in which everybody locks them."""
+"""In the order in which every transaction locks them."""
 COMPONENT: Final = "history"
 
 MIGRATIONS: Final = (

@@ -1,165 +1,95 @@
-"""Answers about heavy hitters, read only: what the command line, the service and the dashboard may
-ask.
+"""What outlets (Redis, the history in PostgreSQL) are given to keep for other programs, and what each guarantees.
 
-Counts are integers and lower <= true count <= upper. Every answer says how complete and how fresh
-it is.
+- *Absolute values.* A list is replaced as a whole, never added to, so writing it again changes nothing.
+- *Fenced.* Every value carries the point of the store it was read at; an older one never replaces a newer one,
+  however long its writer was suspended.
+- *Atomic.* A reader sees a list of one point, never half of two.
+- *Disposable.* Everything can be made again from the sketches: an outlet that was emptied says so and is filled again.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, Protocol
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-# The service describes its answers by these, which typing's own does not allow before Python 3.12.
 from typing_extensions import TypedDict
 
-WindowKind = Literal["minute", "hour", "day", "week", "month", "global"]
+from admitone.analytics.store_state import Point
+from admitone.core.sketches import RankedItem
+from admitone.core.windows import Window
 
 
-class ItemLine(TypedDict):
-    """One ranked item; lower <= true count <= upper."""
+class CountedUnder(TypedDict):
+    """Under which parameters a list was counted in a window, and whether a counter reached its end."""
 
-    rank: int
-    item: str
-    estimate: int
-    lower: int
-    upper: int
-
-
-class TopAnswer(TypedDict):
-    """The heaviest items of one list in one window."""
-
-    window: str
-    dimension: str
-    where: str | None
-    item_type: str | None
+    width: int
+    depth: int
+    counter_bits: int
     k: int
+    saturated: bool
+    lateness_ms: int
+    max_values: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListResult:
+    """What is known about one list in one window."""
+
+    window: Window
+    name: str
+    item_type: str | None
     total: int
+    late: int
     distinct: int
     complete: bool
-    late: int
-    updated_at: str | None
+    updated_at: int
     error_bound: float
-    parameters: dict[str, Any]
-    source: dict[str, Any]
-    items: list[ItemLine]
+    """In percent of the total: the widest of the listed items."""
+    unlisted_upper: int
+    """No item that is not listed was counted more often."""
+    parameters: CountedUnder
+    items: tuple[RankedItem, ...]
+    fence: str
 
 
-class ItemAnswer(TypedDict):
-    """One item in one window."""
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    """What is known about one item over all time."""
 
-    window: str
-    dimension: str
     item_type: str
-    item: str
+    key: str
+    dimension: str
     estimate: int
     lower: int
     upper: int
-    total: int
-    distinct: int
-    complete: bool
-    late: int
-    updated_at: str | None
-    error_bound: float
-    parameters: dict[str, Any]
-    source: dict[str, Any]
+    first_seen: int | None
+    last_seen: int | None
+    fence: str
 
 
-class TrendLine(TypedDict):
-    """One item that rose: by `change`, certainly by no less than `lower` and no more than `upper`."""
+class Outlet(Protocol):
+    """Keeps answers where other programs read them."""
 
-    rank: int
-    item: str
-    change: int
-    lower: int
-    upper: int
-    now: int
-    before: int
+    label: str
+    interval_ms: int
+    """How often it is written to, at most."""
+    wants_items: bool
 
+    def reached(self) -> Point | None:
+        """Return the point up to which everything was written; None where nothing, or no longer, is there."""
 
-class TrendAnswer(TypedDict):
-    """What rose in a list since the window before."""
+    def wants(self, window: Window, complete: bool, now: Point) -> bool:
+        """Tell whether a window is kept here, and is to be written now."""
 
-    window: str
-    previous: str
-    dimension: str
-    where: str | None
-    item_type: str | None
-    k: int
-    total: int
-    previous_total: int
-    distinct: int
-    complete: bool
-    previous_complete: bool
-    late: int
-    updated_at: str | None
-    error_bound: float
-    parameters: dict[str, Any]
-    source: dict[str, Any]
-    items: list[TrendLine]
+    def write(self, lists: Sequence[ListResult], items: Sequence[ItemResult]) -> None:
+        """Replace lists and items that are older."""
 
+    def finish(self, now: Point, rebuilt: Collection[Window]) -> bool:
+        """Note that everything up to a point is written; of rebuilt windows nothing older is left.
 
-class WindowLine(TypedDict):
-    """One window there is; global has neither start nor end."""
-
-    window: str
-    kind: WindowKind
-    start: str | None
-    end: str | None
-    complete: bool
-    kept_in: str
-    """`sketches`, where any item can be asked for, or `history`, where only listed ones are exact."""
-
-
-class WindowTotals(WindowLine):
-    """The same, with what one list amounts to in it."""
-
-    total: int
-    distinct: int
-    late: int
-    updated_at: str | None
-    error_bound: float
-    parameters: dict[str, Any]
-
-
-class Answers(Protocol):
-    """Answers questions; cannot change what they are about."""
-
-    def top(
-        self, dimension: str, window: str = "1h", where: str | None = None, k: int | None = None
-    ) -> TopAnswer:
-        """Return the heaviest items of a list.
-
-        A window is a key, or one of 1m, 1h, 1d, 1w, 1mo, all: the newest of that size.
+        False when it was emptied since `reached` was asked: then something is missing, and it must be asked again.
         """
-
-    def item(self, item_type: str, key: str, window: str = "1h") -> ItemAnswer:
-        """Return one item's estimate with its bounds, listed or not."""
-
-    def history(
-        self,
-        item_type: str,
-        key: str,
-        first: str | None,
-        last: str | None = None,
-        most: int | None = None,
-    ) -> list[ItemAnswer]:
-        """Return one item in every window there is from the first to the last, both of one size; the newest `most`.
-
-        Without a first it begins with the oldest; without a last it ends with the newest.
-        """
-
-    def trend(
-        self, dimension: str, window: str = "1h", where: str | None = None, k: int | None = None
-    ) -> TrendAnswer:
-        """Return what rose in a list since the window before, what certainly rose most first."""
-
-    def windows(self) -> list[WindowLine]:
-        """Return every window there is, smallest size first, oldest first."""
-
-    def window_totals(
-        self, dimension: str, where: str | None = None, size: str | None = None
-    ) -> list[WindowTotals]:
-        """Return every window there is, or those of one size, with what a list amounts to in it."""
 
     def close(self) -> None:
         """Release what is open."""

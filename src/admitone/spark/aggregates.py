@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from admitone.core.errors import ConfigurationError
-from admitone.spark.metadata import metadata_key
-from admitone.spark.replays import FIRST_OFFSET, FIRST_OFFSET_HEADER
+from admitone.spark.metadata_columns import metadata_key
+from admitone.spark.replay_columns import FIRST_OFFSET, FIRST_OFFSET_HEADER
 
 LAST_OFFSET: Final = "last_offset"
 GROUPS: Final = "groups"

@@ -14,6 +14,7 @@ import uuid
 from pathlib import Path
 
 import orjson
+from typing_extensions import TypedDict
 
 from admitone.settings import Settings
 from admitone.transport.port import Topic
@@ -67,10 +68,26 @@ def write_figures(checkpoint: Path, figures: dict[str, int]) -> None:
     fresh.replace(checkpoint / _FIGURES)
 
 
-def read_figures(checkpoint: Path) -> dict[str, int]:
+class StateFigures(TypedDict, total=False):
+    """What engine state says about itself, once it ran (DED-9)."""
+
+    kept: int
+    late: int
+    rows: int
+    bytes_in_memory: int
+    bytes_on_disk: int
+    dropped_duplicates: int
+    dropped_late: int
+    evicted: int
+    eviction_ms: int
+    commit_ms: int
+    bytes_copied: int
+
+
+def read_figures(checkpoint: Path) -> StateFigures:
     """Return what a query said last about itself."""
     try:
-        figures: dict[str, int] = orjson.loads((checkpoint / _FIGURES).read_bytes())
+        figures: StateFigures = orjson.loads((checkpoint / _FIGURES).read_bytes())
     except FileNotFoundError:
         return {}
     return figures

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,26 +17,26 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from admitone.boundary.publishing import after_headers
+from admitone.boundary.publish import after_headers
 from admitone.core.errors import ContractDrift
 from admitone.core.keys import KeyRule
 from admitone.settings import Settings
-from admitone.spark.beside import Beside
-from admitone.spark.boundary import RawTopic
+from admitone.spark.boundary_query import SourceTopic
 from admitone.spark.checkpoints import read_figures, state_checkpoint, write_figures
 from admitone.spark.deduplicate import KEY, REASON, TIME, deduplicate, keyed
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.source import log_stream
-from admitone.spark.state import state_metrics, use_rocksdb
-from admitone.transport.contract import (
+from admitone.spark.log_stream import log_stream
+from admitone.spark.query_companion import QueryCompanion
+from admitone.spark.rocksdb import state_metrics, use_rocksdb
+from admitone.transport import open_transport
+from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
+from admitone.transport.topic_contract import (
     check_contracts,
     create_topic,
     dedup_contracts,
     dedup_source,
     late_contract,
 )
-from admitone.transport.open import open_transport
-from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
 
 GUARANTEE: Final = (
     "engine state is weaker than the ledger: without its checkpoint every key is forgotten and comes out again; after a"
@@ -71,14 +71,14 @@ def state_dedup_query(
         .trigger(processingTime=trigger)
         .start()
     )
-    query.beside = Remembering(RawTopic(transport, topic), figures)
+    query.beside = Remembering(SourceTopic(transport, topic), figures)
     return query
 
 
-class Remembering(Beside):
+class Remembering(QueryCompanion):
     """The source must stay as it is, and the state's figures are left where others find them."""
 
-    def __init__(self, raw: RawTopic, figures: Figures) -> None:
+    def __init__(self, raw: SourceTopic, figures: Figures) -> None:
         self._raw = raw
         self._figures = figures
 
@@ -171,7 +171,8 @@ class Figures:
         self._checkpoint = checkpoint
         self._batch = -1
         names = ("kept", "late", *_LATEST, *_SUMMED)
-        self._numbers = {name: read_figures(checkpoint).get(name, 0) for name in names}
+        known = cast(dict[str, int], read_figures(checkpoint))
+        self._numbers = {name: known.get(name, 0) for name in names}
 
     def count(self, kept: int, late: int) -> None:
         """Add what a batch wrote."""

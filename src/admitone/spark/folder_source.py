@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from admitone.settings import Settings
 from admitone.spark.packing import pack
-from admitone.transport.folder import FolderLog
+from admitone.transport.folder_log import FolderLog
 from admitone.transport.port import Topic
 
 _FORMAT = "admitone_log"

@@ -3,7 +3,7 @@
 One task per partition, in offset order: nothing here may ask Spark to split or join partitions.
 
 Headers go to our workers as text, and only where there are any: writing a nested column to Arrow costs Spark three
-times as much as everything else it does for a record, even when the column is empty. Counting needs three of them,
+times as much as everything else it does for a record, even when the column is empty. BatchCounter needs three of them,
 which become columns of their own.
 """
 
@@ -18,10 +18,10 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from admitone.analytics.records import EVENT_TIME, POSITION, STREAM_TIME
+from admitone.analytics.admitted_records import EVENT_TIME, POSITION, STREAM_TIME
 from admitone.core.metadata import POSITION_HEADER
 from admitone.settings import Settings
-from admitone.transport.kafka_clients import java_options
+from admitone.transport.kafka.clients import java_options
 from admitone.transport.port import HEADERS_TYPE, Topic
 
 PACKAGES: Final = (

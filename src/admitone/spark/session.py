@@ -50,10 +50,11 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
 
     What Spark and its workers print goes to `data/spark.log`.
     """
-    # Workers must be the interpreter that has this package, not whichever python3 comes first.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _on_this_machine(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        use_installed_modules()
+    # Workers must be the interpreter that has this package, not whichever python3 comes first.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     options = {
         "spark.driver.memory": settings.spark.driver_memory,
         # Batches are to be finished soon; a pause in between holds up nobody.
@@ -86,6 +87,15 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
                 f"see the end of {settings.resolve(LOG)}; check [spark] master and options, and that its jars can"
                 " be fetched",
             ) from error
+
+
+def use_installed_modules() -> None:
+    """Let workers on this machine start with the installed modules of Spark instead of its zip, in half the time."""
+    launcher = Path(__file__).with_name("worker_python")
+    if "PYSPARK_PYTHON" not in os.environ and os.access(launcher, os.X_OK):
+        os.environ["PYSPARK_PYTHON"] = str(launcher)
+        os.environ["ADMITONE_WORKER_PYTHON"] = sys.executable
+        os.environ["ADMITONE_WORKER_PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
 
 
 def _on_this_machine(settings: Settings) -> bool:

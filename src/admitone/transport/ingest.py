@@ -9,11 +9,21 @@ from dataclasses import dataclass, field
 
 import orjson
 import pyarrow as pa
+from typing_extensions import TypedDict
 
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
 
 _LINES_AT_ONCE = 50_000
 _BYTES_AT_ONCE = 64 << 20
+
+
+class IngestDocument(TypedDict):
+    """How many deliveries an ingestion appended, and to which partitions."""
+
+    topic: str
+    deliveries: int
+    blank_lines: int
+    partitions: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -24,6 +34,15 @@ class Ingested:
     deliveries: int = 0
     blank: int = 0
     partitions: dict[int, int] = field(default_factory=dict)
+
+    def document(self) -> IngestDocument:
+        """Return it as the interface spells it."""
+        return {
+            "topic": self.topic,
+            "deliveries": self.deliveries,
+            "blank_lines": self.blank,
+            "partitions": {str(number): n for number, n in sorted(self.partitions.items())},
+        }
 
 
 def ingest_lines(

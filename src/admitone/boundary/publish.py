@@ -1,0 +1,243 @@
+"""Step 3, publish: what an admitted delivery looks like on its topic, and how to find it there again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from admitone.boundary.read import ReadBlock
+from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
+from admitone.core.errors import NotFound
+from admitone.core.metadata import POSITION_HEADER, encode, positions_of
+from admitone.core.routing import Route
+from admitone.ledger.model import Block, Destination, Source
+from admitone.transport.headers import listed
+from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
+
+HEADER_NAMES: Final = (
+    "identity", "run", "class", "event-id", "payload-hash", "rules", "business-key", "admitted-at",
+    "event-time", "stream-time",
+)  # fmt: skip
+ORIGIN_HEADER: Final = "origin"
+
+
+def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
+    """Return the deliveries of a block that are, or are to be, on the log."""
+    return np.flatnonzero(verdicts["verdict"].to_numpy() == CODE_OF_VERDICT[Verdict.ADMITTED])
+
+
+def to_publish(block: Block, verdicts: pa.Table) -> np.ndarray:
+    """Return the deliveries of a claimed block that are to be on the log: all but what was refused."""
+    planned = admitted_ordinals(verdicts)
+    return planned[~np.isin(planned, block.refused)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """Records on their way to the log, with what their keys and headers are made of, line by line."""
+
+    source: Source
+    numbers: np.ndarray
+    facts: pa.Table
+    records: pa.Table
+    business_keys: list[str]
+    origins: list[bytes] | None = None
+    """The source positions they were first delivered at, where these are not what the keys say (EVD-8)."""
+
+    @classmethod
+    def of(
+        cls, source: Source, block: ReadBlock, ordinals: np.ndarray, *, released: bool = False
+    ) -> Outgoing:
+        """Return the chosen deliveries of a block."""
+        rows = pa.array(ordinals)
+        facts, records = block.facts.take(rows), block.records.take(rows)
+        return cls(
+            source,
+            facts["offset"].to_numpy(),
+            facts,
+            records,
+            [block.business_keys[row] for row in ordinals.tolist()],
+            origins_of(records["headers"]) if released else None,
+        )
+
+    def by_topic(
+        self, topics: tuple[str, ...], routes: Iterable[Route], admitted_at: int
+    ) -> dict[str, tuple[np.ndarray, pa.Table]]:
+        """Return, for each topic, which lines go there and their records, in the order given."""
+        by_name = {route.topic: route for route in routes}
+        route = self.facts["route"].fill_null(-1).to_numpy()
+        found = {}
+        for number in np.unique(route).tolist():
+            lines = np.flatnonzero(route == number)
+            topic = topics[number]
+            found[topic] = (lines, self._records(lines, admitted_at, by_name.get(topic)))
+        return found
+
+    def _records(self, lines: np.ndarray, admitted_at: int, route: Route | None) -> pa.Table:
+        rows = pa.array(lines)
+        facts, records = self.facts.take(rows), self.records.take(rows)
+        business_keys = pa.array([self.business_keys[line] for line in lines.tolist()], pa.string())
+        positions = keys_of(self.source, self.numbers[lines])
+        extra = {}
+        if self.origins is not None:
+            extra[ORIGIN_HEADER] = pa.array(
+                [self.origins[line] for line in lines.tolist()], pa.binary()
+            )
+        key = positions
+        if route is not None and (route.business_keyed or route.keeps_record):
+            extra[POSITION_HEADER] = positions
+            key = records["key"] if route.keeps_record else business_keys.cast(pa.binary())
+        leaving = pa.table(
+            [
+                facts["partition"],
+                key,
+                records["value"],
+                _headers(facts, business_keys, admitted_at, extra),
+            ],
+            names=OUTGOING_SCHEMA.names,
+        )
+        if route is not None and route.keeps_record:
+            return after_headers(records["headers"], leaving)
+        return leaving
+
+
+def after_headers(came: pa.ChunkedArray, leaving: pa.Table) -> pa.Table:
+    """Return outgoing records whose headers follow those they came with: of several the last one counts."""
+    came = came.combine_chunks()
+    entries = came.flatten()
+    kept = np.asarray(pc.not_equal(entries.field(0), ORIGIN_HEADER))
+    if not kept.any():
+        return leaving
+    leaving = listed(leaving)
+    added = leaving["headers"].combine_chunks()
+    rows = np.concatenate(
+        [
+            np.asarray(came.value_parent_indices())[kept],
+            np.asarray(added.value_parent_indices()),
+        ]
+    )
+    order = np.argsort(rows, kind="stable")
+    joined = pa.concat_arrays([entries.filter(pa.array(kept)), added.flatten()])
+    edges = np.searchsorted(rows[order], np.arange(len(came) + 1))
+    column = pa.ListArray.from_arrays(
+        pa.array(edges, pa.int32()), joined.take(pa.array(order)), type=HEADERS_TYPE
+    )
+    index = leaving.schema.get_field_index("headers")
+    return leaving.set_column(index, pa.field("headers", HEADERS_TYPE), column)
+
+
+def origins_of(headers: pa.ChunkedArray) -> list[bytes]:
+    """Return the original position that each released delivery names."""
+    return [
+        next(entry["value"] for entry in entries if entry["key"] == ORIGIN_HEADER)
+        for entries in headers.to_pylist()
+    ]
+
+
+def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
+    """Return the 20-byte stream metadata of each source offset."""
+    return encode(source.producer_id, source.partition, offsets)
+
+
+def _headers(
+    facts: pa.Table, business_keys: pa.Array, admitted_at: int, extra: Mapping[str, pa.Array]
+) -> pa.StructArray:
+    """Return every record's headers, column by column."""
+    size = facts.num_rows
+    columns = [
+        facts["identity"],
+        facts["run"].cast(pa.string()),
+        facts["class"].cast(pa.string()),
+        facts["event_id"],
+        facts["payload_hash"],
+        pa.repeat(pa.scalar(b"%d" % RULES_VERSION), size),
+        business_keys,
+        pa.repeat(pa.scalar(b"%d" % admitted_at), size),
+        facts["event_time"].cast(pa.string()),
+        facts["stream_time"].cast(pa.string()),
+        *extra.values(),
+    ]
+    return pa.StructArray.from_arrays(
+        [_one_binary_array(column) for column in columns], names=[*HEADER_NAMES, *extra]
+    )
+
+
+def _one_binary_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    column = column.cast(pa.binary())
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def destinations_of(transport: Transport, topics: Sequence[str]) -> tuple[Destination, ...]:
+    """Return topics as they are now: which incarnation, and how far they go.
+
+    One that is missing has neither: it is nobody's destination until it is there again.
+    """
+    return tuple(_destination(transport, name) for name in topics)
+
+
+def _destination(transport: Transport, name: str) -> Destination:
+    try:
+        topic = transport.topic(name)
+        return Destination(
+            name, topic.topic_id, transport.offset_kind, tuple(transport.ends(topic))
+        )
+    except NotFound:
+        return Destination(name, "", transport.offset_kind, ())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look at the log found of a block's records: bus offset by source offset."""
+
+    offsets: dict[int, int]
+    published_at: int | None
+
+    def places(self, wanted: np.ndarray) -> np.ndarray:
+        """Return the bus offset of each wanted source offset."""
+        return np.array([self.offsets[number] for number in wanted.tolist()], dtype=np.int64)
+
+
+def look(
+    transport: Transport,
+    source: Source,
+    first: int,
+    last: int,
+    destinations: tuple[Destination, ...],
+) -> Found | None:
+    """Search the log for a block's records, behind the fence; None when the log cannot tell.
+
+    Everything is read from the position that was noted when the block was claimed up to the end of the log,
+    the uncommitted part included: a position that is gone, or another topic under the name,
+    means "unknown", never "absent".
+    """
+    offsets: dict[int, int] = {}
+    published_at: int | None = None
+    low, high = keys_of(source, np.array([first, last])).to_pylist()
+    for destination in destinations:
+        topic = Topic(destination.topic, destination.topic_id, len(destination.ends))
+        if transport.topic(topic.name).topic_id != topic.topic_id:
+            return None
+        starts, ends = transport.starts(topic), transport.ends(topic)
+        for partition, noted in enumerate(destination.ends):
+            if starts[partition] > noted:
+                return None
+            for batch in transport.read(topic, partition, noted, ends[partition]):
+                positions = positions_of(batch.column("key"), batch.column("headers"))
+                hits = pc.and_kleene(
+                    pc.greater_equal(positions, low), pc.less_equal(positions, high)
+                )
+                matched = batch.filter(hits)
+                for position, offset, moment in zip(
+                    positions.filter(hits).to_pylist(),
+                    matched.column("offset").to_pylist(),
+                    matched.column("timestamp").cast(pa.int64()).to_pylist(),
+                    strict=True,
+                ):
+                    offsets[int.from_bytes(position[12:], "big")] = offset
+                    published_at = moment // 1_000
+    return Found(offsets, published_at)

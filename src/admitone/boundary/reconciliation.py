@@ -1,0 +1,274 @@
+"""Reconciliation: what became of every publish that nobody got an answer to (EVD-6, EVD-8).
+
+Behind a fence, so that nothing can still arrive, the log is searched for each block of unknown fate:
+
+    found on the log       its admissions are pinned where they are
+    proved absent          its kept envelopes are published late, by a producer of its own
+    the log cannot tell    it stays as it is: "unknown" is never taken for "absent"
+
+A late publish is planned in the ledger before it happens, with numbers nobody else gets, so that a crash in the
+middle of it is found on the log the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import orjson
+
+from admitone.boundary.destination_topics import refuse_drifted, refuse_recreated
+from admitone.boundary.publish import Outgoing, destinations_of, keys_of, to_publish
+from admitone.boundary.recover import search, used
+from admitone.core.decisions import Action, BlockState
+from admitone.core.errors import Fenced, IntegrityError
+from admitone.core.replay import producer_id
+from admitone.infra.crash_points import crash_point
+from admitone.ledger.columns import unpack
+from admitone.ledger.model import (
+    Block,
+    Late,
+    Resolved,
+    Source,
+    SourceInfo,
+)
+from admitone.ledger.outcomes import ambiguous_admissions
+
+if TYPE_CHECKING:
+    from admitone.boundary.admission import Boundary
+
+RECONCILER = "admitone"
+LATE = "late"
+"""What the producers of late publishes are named after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What was found out about one block."""
+
+    block: Block
+    state: BlockState
+    how: str
+
+
+def reconcile(
+    boundary: Boundary,
+    *,
+    pipeline: str | None = None,
+    source: Source | None = None,
+    author: str = RECONCILER,
+) -> Iterator[Reconciled]:
+    """Resolve every block that was left in flight or of unknown fate: of one pipeline, of one source, or of all."""
+    for info, blocks in _unsettled(boundary, pipeline, source):
+        waiting = {block.block_id for block in blocks if block.state is BlockState.IN_FLIGHT}
+        # Everything in flight is resolved by the one who takes over, the same way as at a start.
+        epoch, _ = boundary.resolve_all(info.source, None)
+        for block in _again(boundary, blocks):
+            if block.block_id in waiting and block.state is not BlockState.AMBIGUOUS:
+                yield Reconciled(block, block.state, _HOW[block.state])
+            elif block.state is BlockState.AMBIGUOUS:
+                yield _reconcile_one(boundary, info, block, epoch, author)
+
+
+def look_only(boundary: Boundary) -> Iterator[Reconciled]:
+    """Say what a reconciliation would find now, without a fence and without changing anything."""
+    for info, blocks in _unsettled(boundary):
+        for block in blocks:
+            found = _Search(boundary, info, block).find()
+            how = found.how if found else "unknown: the log cannot tell"
+            yield Reconciled(block, block.state, how)
+
+
+_HOW = {
+    BlockState.SETTLED: "found on the log",
+    BlockState.ABORTED: "absent: its deliveries are read again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    bus_offsets: np.ndarray | None
+    published_at: int | None
+    action: Action | None
+
+    @property
+    def how(self) -> str:
+        return {
+            Action.FOUND: "found on the log",
+            Action.PUBLISHED_LATE: "published late, found on the log",
+            None: "absent",
+        }[self.action]
+
+
+class _Search:
+    """The records of one block, and where on the log they may be."""
+
+    def __init__(self, boundary: Boundary, info: SourceInfo, block: Block) -> None:
+        self._boundary = boundary
+        self._block = block
+        self._info = info
+        facts, verdicts, _ = boundary.ledger.columns(block.block_id)
+        if block.state is BlockState.IN_FLIGHT:
+            self._ordinals = to_publish(block, verdicts)
+        else:
+            self._ordinals = ambiguous_admissions(verdicts)
+        self._facts = facts
+
+    def find(self) -> _Answer | None:
+        """Return where the block's records are, or that they are nowhere; None when the log cannot tell."""
+        block, transport = self._block, self._boundary.transport
+        offsets = self._facts["offset"].to_numpy()[self._ordinals]
+        places = used(block.destinations, self._facts, self._ordinals)
+        first = search(
+            transport, block.source, block.first_offset, block.last_offset, offsets, places, block.block_id
+        )  # fmt: skip
+        if first is None:
+            return None
+        if first.offsets:
+            return _Answer(first.places(offsets), first.published_at, Action.FOUND)
+        plan = self._boundary.ledger.late(block.block_id)
+        if plan is None:
+            return _Answer(None, None, None)
+        numbers = np.arange(plan.first, plan.first + plan.records)
+        late = search(
+            transport, plan.source, plan.first, plan.first + plan.records - 1, numbers,
+            plan.destinations, block.block_id,
+        )  # fmt: skip
+        if late is None:
+            return None
+        if late.offsets:
+            return _Answer(late.places(numbers), late.published_at, Action.PUBLISHED_LATE)
+        return _Answer(None, None, None)
+
+    def publish_late(self, epoch: int, producer: str, producer_epoch: int) -> _Answer:
+        """Publish the kept envelopes under numbers of their own."""
+        boundary, block = self._boundary, self._block
+        names = [place.topic for place in block.destinations]
+        places = used(destinations_of(boundary.transport, names), self._facts, self._ordinals)
+        refuse_drifted(boundary.options.contracts, boundary.writable, places)
+        plan = boundary.ledger.plan_late(
+            block,
+            epoch,
+            late_source(self._info, boundary.transport.cluster).producer_id,
+            places,
+        )
+        crash_point("reconcile.planned")
+        parts = self._outgoing(plan).by_topic(
+            tuple(names), boundary.options.rules.routes, boundary.clock()
+        )
+        appended = boundary.transport.append(
+            producer, producer_epoch, {topic: table for topic, (_, table) in parts.items()}
+        )
+        crash_point("reconcile.published")
+        refuse_recreated(boundary.transport, places)
+        bus_offsets = np.empty(len(self._ordinals), dtype=np.int64)
+        for topic, (lines, _) in parts.items():
+            bus_offsets[lines] = appended.offsets[topic].to_numpy()
+        return _Answer(bus_offsets, appended.published_at, Action.PUBLISHED_LATE)
+
+    def _outgoing(self, plan: Late) -> Outgoing:
+        journal = self._boundary.ledger.journal(self._block.block_id)
+        if journal is None:
+            raise IntegrityError(
+                f"The journal of block {self._block.block_id} is gone: its envelopes cannot be published.",
+                "restore the ledger from a backup, or give the block up: admitone quarantine discard"
+                f" --block {self._block.block_id}",
+            )
+        records = unpack(journal).take(self._ordinals)
+        facts = self._facts.take(self._ordinals)
+        routes = {route.topic: route for route in self._boundary.options.rules.routes}
+        topics = [self._block.destinations[number].topic for number in facts["route"].to_pylist()]
+        keys = [
+            (routes[topic].business_key(orjson.loads(value)) if topic in routes else None) or ""
+            for topic, value in zip(topics, records["value"].to_pylist(), strict=True)
+        ]
+        origins = keys_of(self._block.source, facts["offset"].to_numpy()).to_pylist()
+        numbers = np.arange(plan.first, plan.first + plan.records)
+        return Outgoing(plan.source, numbers, facts, records, keys, origins)
+
+
+def late_source(info: SourceInfo, cluster: str) -> Source:
+    """Return the source whose numbers late publishes of a source partition carry."""
+    return Source(producer_id(info.pipeline, LATE, cluster, info.topic_id), info.source.partition)
+
+
+def _reconcile_one(
+    boundary: Boundary, info: SourceInfo, block: Block, epoch: int, author: str
+) -> Reconciled:
+    producer = f"{LATE}:{block.source.producer_id}:{block.source.partition}"
+    producer_epoch = boundary.transport.init_producer(producer)
+    boundary.ledger.check_epoch(block.source, epoch)
+    crash_point("reconcile.fenced")
+    records = _Search(boundary, info, block)
+    answer = records.find()
+    if answer is None:
+        return Reconciled(block, block.state, "unknown: the log cannot tell")
+    if answer.action is None:
+        try:
+            answer = records.publish_late(epoch, producer, producer_epoch)
+        except Fenced:
+            raise
+        except Exception as error:
+            return Reconciled(block, block.state, f"absent, and publishing it late failed: {error}")
+    assert answer.action is not None
+    boundary.ledger.resolve(
+        block,
+        epoch,
+        Resolved(
+            BlockState.SETTLED,
+            answer.action,
+            answer.bus_offsets,
+            answer.published_at,
+            boundary.clock(),
+            author,
+            answer.how,
+        ),
+    )
+    crash_point("reconcile.resolved")
+    return Reconciled(block, BlockState.SETTLED, answer.how)
+
+
+def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Block:
+    """Give a block of unknown fate up: its identities are never published again."""
+    block = boundary.ambiguous(block_id)
+    epoch, _ = boundary.take_over(block.source, None)
+    # Whoever publishes it late right now must not finish afterwards.
+    boundary.transport.init_producer(f"{LATE}:{block.source.producer_id}:{block.source.partition}")
+    boundary.ledger.check_epoch(block.source, epoch)
+    boundary.ledger.resolve(
+        block,
+        epoch,
+        Resolved(
+            BlockState.RETRACTED, Action.RETRACTED, None, None, boundary.clock(), author, reason
+        ),
+    )
+    return block
+
+
+def _unsettled(
+    boundary: Boundary, pipeline: str | None = None, source: Source | None = None
+) -> Iterator[tuple[SourceInfo, list[Block]]]:
+    states = [BlockState.IN_FLIGHT, BlockState.AMBIGUOUS]
+    unsettled = boundary.ledger.blocks(states=states, source=source)
+    for info in boundary.ledger.sources() if unsettled else ():
+        blocks = [
+            block
+            for block in unsettled
+            if block.source == info.source and not _is_busy(boundary, info, block, source)
+        ]
+        mine = info.store == boundary.options.store and pipeline in (None, info.pipeline)
+        if blocks and mine:
+            yield info, blocks
+
+
+def _is_busy(boundary: Boundary, info: SourceInfo, block: Block, source: Source | None) -> bool:
+    """Tell whether a block is better left to whoever is deciding it; who names the source is the one."""
+    if source is not None or block.state is BlockState.AMBIGUOUS:
+        return False
+    return boundary.is_at_work(info, block)
+
+
+def _again(boundary: Boundary, blocks: list[Block]) -> list[Block]:
+    return boundary.ledger.blocks(ids=[block.block_id for block in blocks])

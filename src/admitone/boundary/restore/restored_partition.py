@@ -1,0 +1,278 @@
+"""A source partition that is read back: its admissions are pinned where they already lie on the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from admitone.boundary.partition import Admitted, OwnedPartition
+from admitone.boundary.publish import ORIGIN_HEADER, destinations_of, to_publish
+from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
+from admitone.boundary.reconciliation import RECONCILER, late_source
+from admitone.boundary.restore.log_contents import Elsewhere, Published
+from admitone.core.decisions import Action, BlockState
+from admitone.core.errors import IntegrityError
+from admitone.ledger.columns import FACTS_SCHEMA
+from admitone.ledger.model import (
+    Block,
+    Blocked,
+    Claimed,
+    Destination,
+    Outcome,
+    Resolved,
+    Source,
+    SourceInfo,
+)
+from admitone.transport.port import Topic
+
+if TYPE_CHECKING:
+    from admitone.boundary.admission import Boundary
+
+ON_LOG, LATE, ABSENT = range(3)
+"""Where an admission is: under its own position, published late, or nowhere."""
+
+
+class Cut(Exception):
+    """The block must end before this offset: what follows has another fate."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+
+
+class Waits(Exception):
+    """The next delivery is somebody else's duplicate: that source comes first."""
+
+    def __init__(self, source: Source, offset: int) -> None:
+        self.source, self.offset = source, offset
+
+
+class Restoring(OwnedPartition):
+    """A source partition whose admissions are pinned where they are, instead of being published."""
+
+    def __init__(
+        self,
+        boundary: Boundary,
+        info: SourceInfo,
+        epochs: tuple[int, int],
+        published: Published,
+        elsewhere: Elsewhere,
+        mark_of: Callable[[Source], int],
+        ends: Mapping[tuple[str, str], Sequence[int]],
+    ) -> None:
+        self._is_stream = info.door == "stream"
+        topic = Topic(info.topic, info.topic_id, 0) if self._is_stream else None
+        super().__init__(boundary, info.source, None, *epochs, topic)
+        self.published = published
+        self.counts: Counter[int] = Counter()
+        self.name = f"{info.topic!r} partition {info.source.partition}"
+        self._late = published.rows["late"].fill_null(-1).to_numpy()
+        self._bus_offsets = published.rows["bus_offset"].to_numpy()
+        self._elsewhere = elsewhere
+        self._mark_of = mark_of
+        self._ends = ends
+
+    def deliveries(self, until: int) -> pa.Table:
+        """Return the next deliveries up to an offset, as many as make a block."""
+        pieces, rows = [DELIVERY_SCHEMA.empty_table()], 0
+        for piece in self._deliveries(self.mark.offset + 1, until + 1):
+            pieces.append(piece.select(DELIVERY_SCHEMA.names).cast(DELIVERY_SCHEMA))
+            rows += piece.num_rows
+            if rows >= self._options.max_block:
+                break
+        if not rows:
+            raise self._gone(self.mark.offset + 1)
+        return pa.concat_tables(pieces)
+
+    def read(self, records: pa.Table) -> ReadBlock:
+        """Judge deliveries by themselves; what came through a door was judged when it was admitted."""
+        return super().read(records) if self._is_stream else self._as_admitted(records)
+
+    def _deliveries(self, start: int, end: int) -> Iterator[pa.Table]:
+        if self._topic is None:
+            rows = self.published.rows
+            low, high = np.searchsorted(self.published.offsets, [start, end])
+            found = rows.slice(low, high - low)
+            moments = pc.multiply(found["published_at"], 1_000).cast(pa.timestamp("us", tz="UTC"))
+            yield pa.table(
+                [found["source_offset"], moments, pa.nulls(len(found), pa.binary()),
+                 found["value"], found["headers"]],
+                schema=DELIVERY_SCHEMA,
+            )  # fmt: skip
+            return
+        present = self._transport.describe([self._topic.name]).get(self._topic.name)
+        if present is None or present.topic.topic_id != self._topic.topic_id:
+            raise self._gone(start)
+        for batch in self._transport.read(present.topic, self._source.partition, start, end):
+            yield pa.Table.from_batches([batch])
+
+    def _gone(self, offset: int) -> IntegrityError:
+        return IntegrityError(
+            f"The log holds admissions of {self.name} up to offset {self.published.last}, but its deliveries from"
+            f" offset {offset} on are gone: what else was decided there cannot be found out.",
+            "restore a newer copy of the ledger",
+        )
+
+    def _as_admitted(self, records: pa.Table) -> ReadBlock:
+        """Return facts from the headers of published records."""
+        published = self.published.rows.take(
+            pa.array(self.published.find(records["offset"].to_numpy()))
+        )
+        routes = {route.topic: number for number, route in enumerate(self._rules.routes)}
+        named = [
+            {entry["key"]: entry["value"] for entry in entries}
+            for entries in records["headers"].to_pylist()
+        ]
+        rows = [
+            {
+                "offset": offset,
+                "append_time": int(headers["admitted-at"]),
+                "run": headers["run"].decode(),
+                "class": headers["class"].decode(),
+                "event_id": headers["event-id"].decode(),
+                "identity": headers["identity"],
+                "payload_hash": headers["payload-hash"],
+                "event_time": int(headers["event-time"]),
+                "stream_time": int(headers["stream-time"]),
+                "reason": 0,
+                "route": routes.get(topic),
+                "partition": partition,
+            }
+            for offset, headers, topic, partition in zip(
+                records["offset"].to_pylist(),
+                named,
+                published["topic"].to_pylist(),
+                published["partition"].to_pylist(),
+                strict=True,
+            )
+        ]
+        kept = [_delivered_with(headers) for headers in named]
+        index = DELIVERY_SCHEMA.get_field_index("headers")
+        records = records.set_column(
+            index, "headers", pa.array(kept, DELIVERY_SCHEMA.field(index).type)
+        )
+        business_keys = tuple(headers["business-key"].decode() for headers in named)
+        return ReadBlock(records, pa.Table.from_pylist(rows, schema=FACTS_SCHEMA), business_keys)
+
+    def _claim(
+        self, block: ReadBlock, destinations: tuple[Destination, ...]
+    ) -> tuple[ReadBlock, Claimed | Blocked]:
+        """Claim with the ends that were known before: should this be interrupted, the next one looks from there."""
+        return super()._claim(block, tuple(map(self._as_known, destinations)))
+
+    def _as_known(self, place: Destination) -> Destination:
+        known = self._ends.get((place.topic, place.topic_id), ())
+        ends = (known[number] if number < len(known) else 0 for number in range(len(place.ends)))
+        return replace(place, ends=tuple(ends))
+
+    def _check_circuit(self, claimed: Claimed) -> None:
+        """Everything was decided once already."""
+
+    def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
+        row = claimed.block
+        ordinals = to_publish(row, claimed.verdicts)
+        try:
+            lines = self._lines(row, block, ordinals)
+            kinds = np.where(lines < 0, ABSENT, np.where(self._late[lines] >= 0, LATE, ON_LOG))
+            self._cut(block, ordinals, lines, kinds)
+        except (Cut, Waits, IntegrityError):
+            self._give_back(row)
+            raise
+        kind = int(kinds[0]) if len(kinds) else ON_LOG
+        state = BlockState.SETTLED if kind == ON_LOG else BlockState.AMBIGUOUS
+        pinned = self._bus_offsets[lines] if kind == ON_LOG else None
+        moments = self.published.rows["published_at"].take(pa.array(lines[lines >= 0]))
+        published_at = pc.max(moments).as_py() if kind == ON_LOG else None
+        now = self._boundary.clock()
+        self._ledger.conclude(row, self._epoch, Outcome(state, pinned, published_at, now))
+        if kind == LATE:
+            published_late(self._boundary, row, self._epoch, self.published, lines)
+        self.counts[kind] += len(ordinals)
+        self._mark = self._ledger.mark(self._source)
+        self._upstream = self._upstream_marks()
+        return Admitted(row.block_id, row.deliveries, len(ordinals))
+
+    def _lines(self, row: Block, block: ReadBlock, ordinals: np.ndarray) -> np.ndarray:
+        """Return where on the log the planned admissions are; refuse what does not fit together."""
+        offsets = block.facts["offset"].to_numpy()[ordinals]
+        unplanned = np.setdiff1d(self.published.between(row.first_offset, row.last_offset), offsets)
+        lines = self.published.find(offsets)
+        there = lines >= 0
+        mine = block.facts["identity"].take(pa.array(ordinals[there]))
+        on_log = self.published.rows["identity"].take(pa.array(lines[there]))
+        strange = [*unplanned.tolist(), *offsets[there][~_same(mine, on_log)].tolist()]
+        if strange:
+            raise IntegrityError(
+                f"Offset {min(strange)} of {self.name} is on the log, but would not be admitted now as it was then.",
+                "use the rules, the topics and the run it was admitted with: admitone.toml as it was then",
+            )
+        return lines
+
+    def _cut(
+        self, block: ReadBlock, ordinals: np.ndarray, lines: np.ndarray, kinds: np.ndarray
+    ) -> None:
+        """Raise where the block must end so that all its admissions share one fate."""
+        if not len(ordinals):
+            return
+        offsets = block.facts["offset"].to_numpy()
+        for line in np.flatnonzero(kinds == ABSENT).tolist():
+            ordinal = int(ordinals[line])
+            before = self._published_before(block.facts["identity"][ordinal].as_py())
+            if before is not None:
+                if ordinal == 0:
+                    raise before
+                raise Cut(int(offsets[ordinal]))
+        changes = np.diff(kinds) != 0
+        changes |= (kinds[1:] == LATE) & (np.diff(self._late[lines]) != 1)
+        if changes.any():
+            raise Cut(int(offsets[ordinals[np.flatnonzero(changes)[0] + 1]]))
+
+    def _published_before(self, identity: bytes) -> Waits | None:
+        """Return which other source published an identity, if that is not read back yet."""
+        for source, offset in self._elsewhere.of(identity):
+            if source != self._source and offset > self._mark_of(source):
+                return Waits(source, offset)
+        return None
+
+
+def published_late(
+    boundary: Boundary, block: Block, epoch: int, late: Published, lines: np.ndarray
+) -> None:
+    """Say of a block of unknown fate that it was published late, under the numbers it got then."""
+    rows = late.rows.take(pa.array(lines))
+    numbers = rows["late"].to_pylist()
+    names = [place.topic for place in block.destinations]
+    of = {info.source: info for info in boundary.ledger.sources()}[block.source]
+    boundary.ledger.plan_late(
+        block,
+        epoch,
+        late_source(of, boundary.transport.cluster).producer_id,
+        destinations_of(boundary.transport, names),
+        first=numbers[0],
+    )
+    boundary.ledger.resolve(
+        block,
+        epoch,
+        Resolved(
+            BlockState.SETTLED, Action.PUBLISHED_LATE, rows["bus_offset"].to_numpy(),
+            pc.max(rows["published_at"]).as_py(), boundary.clock(), RECONCILER,
+            "published late, read back from the log",
+        ),
+    )  # fmt: skip
+
+
+def _delivered_with(headers: dict[str, bytes]) -> list[dict[str, Any]]:
+    """Return what an envelope may not say itself, as the headers it could have come with."""
+    kept = [("runId", headers["run"]), ("eventClass", headers["class"])]
+    if ORIGIN_HEADER in headers:
+        kept.append((ORIGIN_HEADER, headers[ORIGIN_HEADER]))
+    return [{"key": name, "value": value} for name, value in kept]
+
+
+def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(pc.equal(one.cast(pa.binary()), other.cast(pa.binary())))

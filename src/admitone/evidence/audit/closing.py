@@ -1,0 +1,135 @@
+"""Closing a run.
+
+1. Write what evidence of this pipeline is pending.
+2. Check the gate, from one snapshot of the ledger; red is refused with every blocker.
+3. Remove what interrupted writers left in the run's folder: from now on whatever is not listed was added.
+4. Write the artifact to `closure.json`.
+5. Close the run in the ledger, which refuses when a block was claimed for it since the check began.
+
+A crash between 4 and 5 leaves a `closure.json` of an open run, which means nothing and is replaced by the
+next closing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from admitone.core.closure import Gate, GateDocument
+from admitone.core.errors import NotFound, RunIsRed
+from admitone.evidence import open_evidence, open_store
+from admitone.evidence.audit.artifact import Artifact, make_artifact, to_bytes
+from admitone.evidence.audit.gate import gate_of, judge
+from admitone.evidence.audit.run_audit import audit_run
+from admitone.evidence.evidence_file import closure_path
+from admitone.evidence.store import EvidenceStore
+from admitone.ledger.port import Ledger, LedgerReader
+from admitone.settings import Settings
+from admitone.transport.port import Transport
+
+
+class ClosingDocument(GateDocument):
+    """A run's gate, whether the run is closed, and its artifact where this closed it."""
+
+    closed: bool
+    artifact: Artifact | None
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The gate of a run and, where this closed it, the artifact it was closed with."""
+
+    gate: Gate
+    artifact: Artifact | None = None
+    already: bool = False
+    """Whether it was closed before."""
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether the run is closed now."""
+        return self.already or self.artifact is not None
+
+    def document(self) -> ClosingDocument:
+        """Return it as the interface spells it."""
+        return {**self.gate.document(), "closed": self.closed, "artifact": self.artifact}
+
+    def refusal(self) -> RunIsRed:
+        """Return why the run stays open."""
+        return RunIsRed(
+            f"Run {self.gate.run_id!r} stays open: {len(self.gate.blockers)} kinds of blockers.",
+            "resolve each, then close again",
+        )
+
+
+def look(
+    run_id: str,
+    ledger: LedgerReader,
+    transport: Transport,
+    settings: Settings,
+    waived: Collection[str] = (),
+) -> Closing:
+    """Check the gate of a run, and change nothing."""
+    gate = gate_of(run_id, ledger, transport, settings, waived)
+    return Closing(gate, already=ledger.runs()[run_id] == "CLOSED")
+
+
+def close_run(
+    run_id: str,
+    ledger: Ledger,
+    transport: Transport,
+    settings: Settings,
+    waived: Collection[str] = (),
+    now: int | None = None,
+) -> Closing:
+    """Close a run if it is green; return its gate either way. One that is closed already stays as it is."""
+    if ledger.runs().get(run_id) == "CLOSED":
+        return look(run_id, ledger, transport, settings, waived)
+    _check_families(settings, waived)
+    store = open_store(settings)
+    closed_at = time.time_ns() // 1_000_000 if now is None else now
+    # 1. Write what is pending
+    open_evidence(settings, ledger).write_pending(closed_at)
+    # 2. Check
+    seen = ledger.newest_block(run_id)
+    with ledger.snapshot():
+        audit = audit_run(run_id, ledger, transport, settings)
+        gate = judge(audit, settings, waived)
+        if not gate.green:
+            return Closing(gate)
+        artifact = make_artifact(audit, gate, ledger, settings, waived, closed_at)
+    # 3. Remove leftovers
+    for path in audit.leftovers:
+        store.delete(path)
+    # 4. Write the artifact
+    data = to_bytes(artifact)
+    store.write(closure_path(run_id), data)
+    # 5. Close
+    try:
+        ledger.close_run(run_id, data, seen)
+    except RunIsRed:
+        _take_back(run_id, ledger, store)
+        raise
+    if store.read(closure_path(run_id)) != data:
+        # Somebody who was refused wrote after us.
+        store.write(closure_path(run_id), data)
+    return Closing(gate, artifact)
+
+
+def _take_back(run_id: str, ledger: Ledger, store: EvidenceStore) -> None:
+    """Leave the artifact of whoever closed the run first, or none."""
+    closed = ledger.closure(run_id)
+    if closed is None:
+        store.delete(closure_path(run_id))
+    else:
+        store.write(closure_path(run_id), closed)
+
+
+def _check_families(settings: Settings, waived: Collection[str]) -> None:
+    required = sorted({entry.family for entry in settings.topics if entry.required})
+    for family in waived:
+        if family not in required:
+            raise NotFound(
+                f"There is no required family {family!r} to waive.",
+                f"one of {', '.join(required)}" if required else "no family is required",
+            )

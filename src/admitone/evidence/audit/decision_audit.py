@@ -1,0 +1,270 @@
+"""What the ledger says about a run, block by block: the questions of the gate that need no file."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from admitone.core.decisions import (
+    CODE_OF_REASON,
+    CODE_OF_VERDICT,
+    DISPOSING_ACTIONS,
+    REASON_CODES,
+    Action,
+    Reason,
+    Verdict,
+)
+from admitone.evidence.audit.identities import keyed_sources, wrong_identities, wrong_keys
+from admitone.evidence.audit.log_audit import LogAudit
+from admitone.evidence.audit.replay_audit import ReplayAudit
+from admitone.evidence.audit.scope import Scope
+from admitone.evidence.rows import SHOWN, BlockRows, ResolutionRows
+from admitone.ledger.columns import logical_digest
+from admitone.ledger.model import Block, Filter, Resolution
+from admitone.ledger.port import LedgerReader
+
+_ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
+_DUPLICATE = CODE_OF_VERDICT[Verdict.DUPLICATE]
+_QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
+_AMBIGUOUS = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
+_MISMATCH = CODE_OF_REASON[Reason.PAYLOAD_MISMATCH]
+_CLOSED = CODE_OF_REASON[Reason.RUN_CLOSED]
+_BLOCKS_REMEMBERED = 64
+
+Member = tuple[str, int]
+"""What evidence is made from: ("block", its number) or ("resolution", its number)."""
+BLOCK, RESOLUTION = "block", "resolution"
+
+
+@dataclass(slots=True)
+class DecisionAudit:
+    """What was found in the ledger's own columns."""
+
+    blocks: int = 0
+    deduplicated: int = 0
+    """Those of the blocks that a dedup pipeline decided."""
+    admissions: int = 0
+    wrong_identities: int = 0
+    unplaced: int = 0
+    """Admissions without a place on the log."""
+    topics: set[str] = field(default_factory=set)
+    """The topics that admissions went to."""
+    contradictions: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
+    """Deliveries that contradict an admission and were not disposed of, by identity and payload hash."""
+    seconds: int = 0
+    """Duplicates and contradictions that were compared with the first admission they refer to."""
+    misjudged: int = 0
+    """Those of them that the first admission does not bear out."""
+    replays: int = 0
+    unexplained: int = 0
+    """Replays that no delivery before them bears out."""
+    quarantined: Counter[Reason] = field(default_factory=Counter)
+    ambiguous: int = 0
+    altered: list[int] = field(default_factory=list)
+    """Blocks whose columns are not those that were decided."""
+    called_for: defaultdict[str, dict[Member, int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """How many rows of each kind of evidence each block and resolution calls for."""
+    later: set[Member] = field(default_factory=set)
+    """What was decided after the closing."""
+
+    @property
+    def only_deduplicated(self) -> bool:
+        """Tell whether the run is a dedup pipeline's alone: the topic map is none of its business."""
+        return 0 < self.blocks == self.deduplicated
+
+
+def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) -> DecisionAudit:
+    """Look at every decided block of a run once, and hand its places on the log over."""
+    found = DecisionAudit()
+    firsts, replays, keyed = _Firsts(ledger), ReplayAudit(ledger), keyed_sources(ledger)
+    for block, facts, verdicts, bus in ledger.decided(Filter(run_id=scope.run_id)):
+        resolutions = ledger.resolutions([block.block_id])
+        if not facts.num_rows == verdicts.num_rows == block.deliveries:
+            found.altered.append(block.block_id)
+            continue
+        of_run = _of_run(facts, scope.run_id)
+        _count_evidence(found, scope, ledger, block, (facts, verdicts, bus), resolutions, of_run)
+        if not scope.holds(block):
+            continue
+        found.blocks += 1
+        found.deduplicated += block.source in keyed
+        verdict = verdicts["verdict"].to_numpy()
+        admitted = np.flatnonzero((verdict == _ADMITTED) & of_run)
+        found.ambiguous += int(np.count_nonzero((verdict == _AMBIGUOUS) & of_run))
+        chosen = facts.take(pa.array(admitted))
+        _check_admitted(found, scope.run_id, block, chosen, block.source in keyed)
+        _check_seconds(found, firsts, facts, verdicts, of_run)
+        replays.check(block, facts, verdicts, of_run)
+        _check_quarantined(found, facts, verdicts, resolutions, of_run)
+        placed = admitted[:0] if bus is None else admitted[_valid(bus)[admitted]]
+        found.unplaced += len(admitted) - len(placed)
+        if log is not None and bus is not None:
+            _expect_on_log(log, ledger, block, facts, bus, placed, resolutions)
+    found.replays, found.unexplained = replays.replays, replays.unexplained
+    if log is not None:
+        log.compare()
+    return found
+
+
+def _of_run(facts: pa.Table, run_id: str) -> np.ndarray:
+    runs = facts["run"].combine_chunks()
+    names = runs.dictionary.to_pylist()
+    code = names.index(run_id) if run_id in names else -1
+    chosen: np.ndarray = np.asarray(runs.indices) == code
+    return chosen
+
+
+def _count_evidence(
+    found: DecisionAudit,
+    scope: Scope,
+    ledger: LedgerReader,
+    block: Block,
+    columns: tuple[pa.Table, pa.Table, pa.Table | None],
+    resolutions: Sequence[Resolution],
+    of_run: np.ndarray,
+) -> None:
+    """Note what rows of evidence a block and its resolutions call for; check the hash over its columns."""
+    first = ledger.columns(block.block_id) if resolutions else columns
+    if block.evidence_hash != logical_digest(*(table for table in first if table is not None)):
+        found.altered.append(block.block_id)
+    members: list[tuple[Member, tuple[str, ...], np.ndarray]] = [
+        ((BLOCK, block.block_id), BlockRows.kinds, first[1]["verdict"].to_numpy()[of_run])
+    ]
+    for resolution in resolutions:
+        changes = resolution.changes
+        here = of_run[changes["ordinal"].to_numpy()]
+        member = (RESOLUTION, resolution.resolution_id)
+        members.append((member, ResolutionRows.kinds, changes["verdict"].to_numpy()[here]))
+    for member, kinds, codes in members:
+        for kind in kinds:
+            rows = int(np.count_nonzero(np.isin(codes, SHOWN[kind])))
+            if rows:
+                found.called_for[kind][member] = rows
+        if not scope.holds(block):
+            found.later.add(member)
+
+
+def _check_admitted(
+    found: DecisionAudit, run_id: str, block: Block, admitted: pa.Table, keyed: bool
+) -> None:
+    if not admitted.num_rows:
+        return
+    found.admissions += admitted.num_rows
+    names = admitted["class"].combine_chunks(), admitted["event_id"], _one(admitted["identity"])
+    found.wrong_identities += wrong_keys(*names) if keyed else wrong_identities(run_id, *names)
+    routes = np.unique(admitted["route"].to_numpy()).tolist()
+    found.topics |= {block.destinations[route].topic for route in routes}
+
+
+class _Firsts:
+    """The payload hashes and standing verdicts of blocks that others refer to, the latest remembered."""
+
+    def __init__(self, ledger: LedgerReader) -> None:
+        self._ledger = ledger
+        self.of = lru_cache(maxsize=_BLOCKS_REMEMBERED)(self._read)
+
+    def _read(self, block_id: int) -> tuple[pa.Array, np.ndarray] | None:
+        for _, facts, verdicts, _ in self._ledger.decided(Filter(record=(block_id, 0))):
+            return _one(facts["payload_hash"]), verdicts["verdict"].to_numpy()
+        return None
+
+
+def _check_seconds(
+    found: DecisionAudit, firsts: _Firsts, facts: pa.Table, verdicts: pa.Table, of_run: np.ndarray
+) -> None:
+    """Compare every duplicate and every contradiction with the admission it refers to."""
+    verdict = verdicts["verdict"].to_numpy()
+    contradicts = (verdict == _QUARANTINED) & (verdicts["reason"].to_numpy() == _MISMATCH)
+    rows = np.flatnonzero(((verdict == _DUPLICATE) | contradicts) & of_run)
+    if not len(rows):
+        return
+    found.seconds += len(rows)
+    first_block = verdicts["first_block"].fill_null(-1).to_numpy()[rows]
+    first_ordinal = verdicts["first_ordinal"].fill_null(-1).to_numpy()[rows]
+    own = _one(facts["payload_hash"])
+    for block_id in np.unique(first_block).tolist():
+        chosen = first_block == block_id
+        first = firsts.of(block_id)
+        if first is None:
+            found.misjudged += int(np.count_nonzero(chosen))
+            continue
+        hashes, standing = first
+        seconds, ordinals = rows[chosen], first_ordinal[chosen]
+        same = _equal(own.take(pa.array(seconds)), hashes.take(pa.array(ordinals)))
+        right = (same != contradicts[seconds]) & (standing[ordinals] == _ADMITTED)
+        found.misjudged += int(np.count_nonzero(~right))
+
+
+def _check_quarantined(
+    found: DecisionAudit,
+    facts: pa.Table,
+    verdicts: pa.Table,
+    resolutions: Sequence[Resolution],
+    of_run: np.ndarray,
+) -> None:
+    """Count what is in quarantine and was neither released nor discarded."""
+    reason = verdicts["reason"].to_numpy()
+    still = (verdicts["verdict"].to_numpy() == _QUARANTINED) & of_run & (reason != _CLOSED)
+    for resolution in resolutions:
+        if resolution.action in DISPOSING_ACTIONS:
+            still[resolution.changes["ordinal"].to_numpy()] = False
+    for code, count in zip(*np.unique(reason[still], return_counts=True), strict=True):
+        named = REASON_CODES[code]
+        assert named is not None
+        found.quarantined[named] += int(count)
+    contradicting = facts.take(pa.array(np.flatnonzero(still & (reason == _MISMATCH))))
+    found.contradictions.update(
+        zip(
+            contradicting["identity"].to_pylist(),
+            contradicting["payload_hash"].to_pylist(),
+            strict=True,
+        )
+    )
+
+
+def _expect_on_log(
+    log: LogAudit,
+    ledger: LedgerReader,
+    block: Block,
+    facts: pa.Table,
+    bus: pa.Table,
+    admitted: np.ndarray,
+    resolutions: Sequence[Resolution],
+) -> None:
+    topics = pa.array([place.topic for place in block.destinations], pa.string())
+    table = facts.append_column("bus_offset", bus["bus_offset"]).append_column(
+        "topic", topics.take(facts["route"].combine_chunks())
+    )
+    late = np.zeros(facts.num_rows, dtype=bool)
+    for resolution in resolutions:
+        if resolution.action is Action.PUBLISHED_LATE:
+            late[resolution.changes["ordinal"].to_numpy()] = True
+    plan = ledger.late(block.block_id) if late.any() else None
+    for destinations, is_late in (
+        (block.destinations, False),
+        (plan.destinations if plan else (), True),
+    ):
+        chosen = admitted[late[admitted] == is_late]
+        if len(chosen):
+            ids = {place.topic: place.topic_id for place in destinations}
+            log.expect(block.source, ids, table.take(pa.array(chosen)), is_late)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks()
+
+
+def _valid(bus: pa.Table) -> np.ndarray:
+    return np.asarray(bus["bus_offset"].is_valid())
+
+
+def _equal(one: pa.Array, other: pa.Array) -> np.ndarray:
+    return np.asarray(pc.fill_null(pc.equal(one, other), False))

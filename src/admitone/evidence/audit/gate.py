@@ -1,0 +1,197 @@
+"""The gate of a run: five criteria, each from what the stores hold (CLS-1, CLS-2)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+
+from admitone.core.closure import Blocker, Check, Criterion, Gate
+from admitone.evidence.audit.decision_audit import RESOLUTION
+from admitone.evidence.audit.run_audit import RunAudit, audit_run
+from admitone.ledger.port import LedgerReader
+from admitone.settings import Settings
+from admitone.transport.port import Transport
+
+
+def gate_of(
+    run_id: str,
+    ledger: LedgerReader,
+    transport: Transport,
+    settings: Settings,
+    waived: Collection[str] = (),
+) -> Gate:
+    """Check the five criteria of a run; of a closed one, up to the marks of its closing."""
+    return judge(audit_run(run_id, ledger, transport, settings), settings, waived)
+
+
+def judge(audit: RunAudit, settings: Settings, waived: Collection[str] = ()) -> Gate:
+    """Return the gate that follows from what was found."""
+    run = shlex.quote(audit.scope.run_id)
+    return Gate(
+        audit.scope.run_id,
+        (
+            _identity(audit, run),
+            _contradictions(audit, run),
+            _drift(audit, run),
+            _evidence(audit, run),
+            _contract(audit, settings, run, waived),
+        ),
+    )
+
+
+def _identity(audit: RunAudit, run: str) -> Check:
+    found = audit.decisions
+    blockers = _some(
+        "identity",
+        found.wrong_identities,
+        "admissions have another identity than their fields give",
+        f"admitone decisions --run {run} --verdict ADMITTED",
+    )
+    return Check(Criterion.IDENTITY, f"{found.admissions} admissions recomputed", blockers)
+
+
+def _contradictions(audit: RunAudit, run: str) -> Check:
+    found = audit.decisions
+    show = f"admitone quarantine list --run {run} --reason PAYLOAD_MISMATCH"
+    listed = {(anomaly.identity, anomaly.payload_hash) for anomaly in audit.anomalies}
+    unlisted = sum(count for pair, count in found.contradictions.items() if pair not in listed)
+    blockers = (
+        *_some("contradiction", len(audit.anomalies), "open contradictions", show),
+        *_some("contradiction", unlisted, "deliveries contradict an admission, unresolved", show),
+        *_some(
+            "overwritten",
+            found.misjudged,
+            "duplicates or contradictions that their first admission does not bear out",
+            f"admitone decisions --run {run} --verdict DUPLICATE",
+        ),
+    )
+    evidence = (
+        f"{len(audit.anomalies)} open anomalies; {found.contradictions.total()} contradictions recounted from the"
+        f" verdicts; {found.seconds} duplicates and contradictions compared with their first"
+    )
+    return Check(Criterion.CONTRADICTION, evidence, blockers)
+
+
+def _drift(audit: RunAudit, run: str) -> Check:
+    files = audit.files
+    blockers = [
+        Blocker(
+            "damaged evidence", 1, f"{damage.file.path} {_said(damage.what)}",
+            f"admitone verify {run} --repair",
+        )
+        for damage in files.damaged
+    ]  # fmt: skip
+    blockers += [
+        Blocker("drift", 1, f"{damage.file.path} {damage.what}", f"admitone verify {run}")
+        for damage in files.strange
+    ]
+    blockers += _some(
+        "drift",
+        files.drifted,
+        "archived envelopes have another identity or payload hash than the ledger says",
+        f"admitone verify {run}",
+    )
+    blockers += _some(
+        "drift",
+        len(audit.decisions.altered),
+        f"blocks are not as they were decided: {_few(audit.decisions.altered)}",
+        f"admitone verify {run}",
+    )
+    blockers += _some(
+        "drift",
+        audit.decisions.unplaced,
+        "admissions have no place on the log",
+        f"admitone decisions --run {run} --verdict ADMITTED",
+    )
+    blockers += _some(
+        "drift",
+        audit.decisions.unexplained,
+        "replays that no delivery before them bears out",
+        f"admitone decisions --run {run} --verdict REPLAYED",
+    )
+    evidence = (
+        f"{audit.decisions.blocks} blocks rehashed; {len(files.files)} files with {files.rows.total()} rows compared;"
+        f" {files.envelopes} archived envelopes recomputed"
+    )
+    if audit.decisions.replays:
+        evidence += f"; {audit.decisions.replays} replays compared with what came before them"
+    if audit.log is not None:
+        blockers += _some(
+            "drift",
+            audit.log.wrong,
+            f"admissions are not where the ledger says: {', '.join(audit.log.examples)}",
+            f"admitone decisions --run {run} --verdict ADMITTED",
+        )
+        evidence += (
+            f"; {audit.log.compared} places on the log read, {audit.log.gone} no longer there"
+        )
+    return Check(Criterion.DRIFT, evidence, tuple(blockers))
+
+
+def _said(what: str) -> str:
+    # One sentence for both, because the remedy is the same.
+    return "is missing or was changed" if what in ("is missing", "was changed") else what
+
+
+def _evidence(audit: RunAudit, run: str) -> Check:
+    found = audit.decisions
+    pending = audit.pending_now
+    resolutions = sum(kind == RESOLUTION for kind, _ in pending)
+    in_flight = audit.in_flight if audit.scope.marks is None else 0
+    write = f"admitone verify {run} --repair"
+    blockers = [
+        *_some("in_flight", in_flight, "deliveries in flight", "admitone reconcile"),
+        *_some("ambiguous", found.ambiguous, "deliveries of unknown fate", "admitone reconcile"),
+        *_some("pending evidence", len(pending) - resolutions, "blocks whose evidence is not written yet", write),
+        *_some("pending evidence", resolutions, "resolutions whose evidence is not written yet", write),
+    ]  # fmt: skip
+    for reason, count in sorted(found.quarantined.items()):
+        show = f"admitone quarantine list --run {run} --reason {reason}"
+        blockers += _some("quarantined", count, f"quarantined, {reason}", show)
+    for kind, (missing, repeated) in sorted(audit.miscounted.items()):
+        show = f"admitone verify {run}"
+        blockers += _some("missing evidence", missing, f"decisions without {kind}", show)
+        blockers += _some("extra evidence", repeated, f"rows of {kind} more than once", show)
+    blockers += _some(
+        "extra evidence",
+        len(audit.foreign),
+        f"files in the run's folder that are no evidence: {_few(audit.foreign)}",
+        f"admitone verify {run}",
+    )
+    counted = ", ".join(f"{rows} {kind}" for kind, rows in sorted(audit.files.rows.items()))
+    evidence = f"{found.blocks} blocks; rows called for one by one against {counted or 'no rows'}"
+    return Check(Criterion.EVIDENCE, evidence, tuple(blockers))
+
+
+def _contract(audit: RunAudit, settings: Settings, run: str, waived: Collection[str]) -> Check:
+    blockers = [
+        Blocker("contract", 1, f"topic {checked.topic!r} {difference}", "admitone topics check")
+        for checked in audit.topics
+        for difference in checked.differences
+    ]
+    required: dict[str, bool] = {}
+    for entry in settings.topics:
+        if entry.required and not audit.decisions.only_deduplicated:
+            filled = entry.topic in audit.decisions.topics
+            required[entry.family] = required.get(entry.family, False) or filled
+    for family, filled in required.items():
+        if not filled and family not in waived:
+            blockers += _some(
+                "empty family",
+                1,
+                f"family {family!r} has no admissions",
+                f"admitone close {run} --waive {shlex.quote(family)}",
+            )
+    evidence = f"{len(audit.topics)} topics compared, {len(required)} families required"
+    if waived:
+        evidence += f", waived: {', '.join(sorted(waived))}"
+    return Check(Criterion.CONTRACT, evidence, tuple(blockers))
+
+
+def _some(kind: str, count: int, what: str, command: str) -> tuple[Blocker, ...]:
+    return (Blocker(kind, count, what, command),) if count else ()
+
+
+def _few(names: Collection[object]) -> str:
+    shown = [str(name) for name in names][:5]
+    return ", ".join(shown) + (" ..." if len(names) > 5 else "")

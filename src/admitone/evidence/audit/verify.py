@@ -1,0 +1,276 @@
+"""Is a run still what it was? Everything is computed again from the stores and compared.
+
+Of a closed run with the artifact of its closing; what was delivered after that does not disturb it, but its evidence is
+compared with the ledger too. Of an open run the evidence is compared with the ledger.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NotRequired, cast
+
+import orjson
+from typing_extensions import TypedDict
+
+from admitone.core.closure import Check, Criterion
+from admitone.core.errors import NotFound
+from admitone.evidence import open_evidence, open_store
+from admitone.evidence.audit.artifact import ARTIFACT_VERSION, Artifact, file_entry, to_bytes
+from admitone.evidence.audit.gate import judge
+from admitone.evidence.audit.repair import Repaired, repair_run
+from admitone.evidence.audit.run_audit import RunAudit, audit_run, being_written
+from admitone.evidence.audit.scope import marks_of
+from admitone.evidence.evidence_file import closure_path
+from admitone.evidence.store import EvidenceStore
+from admitone.ledger.books import books
+from admitone.ledger.model import Source
+from admitone.ledger.port import Ledger, LedgerReader
+from admitone.settings import Settings
+from admitone.transport.port import Transport
+
+_COPY = "closure.json"
+_WRONG_EVEN_WHILE_OPEN = frozenset(
+    {"identity", "overwritten", "damaged evidence", "drift", "missing evidence", "extra evidence"}
+)
+_GOING_ON = frozenset({"re_read", "order_violations"})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One thing that was compared, and how it differs."""
+
+    what: str
+    compared: str
+    differences: list[str]
+
+
+class VerificationDocument(TypedDict):
+    """Everything that was compared; with --repair also what was repaired before."""
+
+    run_id: str
+    state: str
+    verified: bool
+    comparisons: list[Comparison]
+    notes: list[str]
+    repaired: NotRequired[Repaired]
+
+
+@dataclass(slots=True)
+class Verification:
+    """Everything that was compared."""
+
+    run_id: str
+    state: str
+    comparisons: list[Comparison]
+    notes: list[str] = field(default_factory=list)
+    repaired: Repaired | None = None
+
+    @property
+    def verified(self) -> bool:
+        """Tell whether nothing differs."""
+        return not any(comparison.differences for comparison in self.comparisons)
+
+    def document(self) -> VerificationDocument:
+        """Return it as the interface spells it."""
+        found: VerificationDocument = {
+            "run_id": self.run_id,
+            "state": self.state,
+            "verified": self.verified,
+            "comparisons": self.comparisons,
+            "notes": self.notes,
+        }
+        if self.repaired is not None:
+            found["repaired"] = self.repaired
+        return found
+
+
+def verify_run(
+    run_id: str, ledger: LedgerReader, transport: Transport, settings: Settings
+) -> Verification:
+    """Compare a run's stores with each other and, where it is closed, with its artifact."""
+    store = open_store(settings)
+    with ledger.snapshot():
+        audit = audit_run(run_id, ledger, transport, settings)
+        state = ledger.runs()[run_id]
+        data = ledger.closure(run_id) if state == "CLOSED" else None
+        comparisons: list[Comparison] = []
+        notes: list[str] = []
+        if state == "CLOSED":
+            comparisons.append(_copy(run_id, data, store))
+            comparisons += _artifact(run_id, data, audit, ledger, notes)
+        elif closure_path(run_id) in store.list(closure_path(run_id).rpartition("/")[0]):
+            notes.append("closure.json of a closing that did not finish: the next one replaces it")
+        gate = judge(audit, settings, _waived(data))
+    for check in gate.checks:
+        if check.criterion is Criterion.CONTRACT:
+            notes += [f"today {blocker.what}" for blocker in check.blockers]
+        else:
+            comparisons.append(_criterion(check, closed=state == "CLOSED"))
+    comparisons.append(_additions(audit))
+    if audit.pending:
+        notes.append(f"evidence of {len(audit.pending)} blocks or resolutions is not written yet")
+    return Verification(run_id, state, comparisons, notes)
+
+
+def repair_and_verify(
+    run_id: str, ledger: Ledger, transport: Transport, settings: Settings
+) -> Verification:
+    """Write what is pending, and again what can be, then verify.
+
+    A `closure.json` is written again only when all else bears the ledger's artifact out.
+    """
+    store = open_store(settings)
+    if run_id not in ledger.runs():
+        raise NotFound(f"There is no run {run_id!r}.", "admitone books shows the runs there are")
+    open_evidence(settings, ledger).write_pending(time.time_ns() // 1_000_000)
+    repaired = repair_run(run_id, ledger, store)
+    found = verify_run(run_id, ledger, transport, settings)
+    wrong = [comparison.what for comparison in found.comparisons if comparison.differences]
+    data = ledger.closure(run_id)
+    if wrong == [_COPY] and data is not None:
+        store.write(closure_path(run_id), data)
+        repaired.rewritten.append(closure_path(run_id))
+        found = verify_run(run_id, ledger, transport, settings)
+    found.repaired = repaired
+    return found
+
+
+def _copy(run_id: str, data: bytes | None, store: EvidenceStore) -> Comparison:
+    try:
+        copy = store.read(closure_path(run_id))
+    except NotFound:
+        return Comparison(_COPY, "no bytes", [f"{closure_path(run_id)} is missing"])
+    differences = [] if copy == data else [f"{closure_path(run_id)} is not the ledger's artifact"]
+    return Comparison(_COPY, f"{len(copy)} bytes", differences)
+
+
+def _artifact(
+    run_id: str, data: bytes | None, audit: RunAudit, ledger: LedgerReader, notes: list[str]
+) -> Iterator[Comparison]:
+    artifact = _parsed(run_id, data)
+    if artifact is None:
+        said = "the ledger's artifact is none, or of another run or version"
+        yield Comparison("closing artifact", f"{len(data or b'')} bytes", [said])
+        return
+    yield Comparison(
+        "closing artifact", f"version {artifact['version']}, {len(artifact)} fields", []
+    )
+    yield _books(run_id, artifact, marks_of(data or b"") or {}, ledger)
+    yield _marks(artifact, ledger)
+    root = audit.files.leaves.root().hex()
+    wrong = [f"the receipts give {root}, the artifact says {artifact['merkle_root']}"]
+    counted = artifact["receipts"] == len(audit.files.leaves)
+    same = root == artifact["merkle_root"] and counted
+    yield Comparison("merkle root", f"{len(audit.files.leaves)} receipts", [] if same else wrong)
+    yield _listed(artifact, audit, notes)
+
+
+def _parsed(run_id: str, data: bytes | None) -> Artifact | None:
+    """Return an artifact that is whole, in its canonical spelling; None for anything else."""
+    try:
+        artifact = orjson.loads(data or b"")
+    except orjson.JSONDecodeError:
+        return None
+    whole = (
+        isinstance(artifact, dict)
+        and artifact.keys() == Artifact.__annotations__.keys()
+        and artifact["version"] == ARTIFACT_VERSION
+        and artifact["run_id"] == run_id
+        and isinstance(artifact["books"], dict)
+        and isinstance(artifact["gate"], dict)
+        and artifact["gate"].get("gate") == "green"
+        and marks_of(data or b"") is not None
+        and isinstance(artifact["evidence"], list)
+        and all(isinstance(entry, dict) and "path" in entry for entry in artifact["evidence"])
+        and to_bytes(cast(Artifact, artifact)) == data
+    )
+    return cast(Artifact, artifact) if whole else None
+
+
+def _waived(data: bytes | None) -> list[str]:
+    try:
+        waived = orjson.loads(data or b"{}").get("waived", [])
+    except (orjson.JSONDecodeError, AttributeError):
+        return []
+    return waived if isinstance(waived, list) else []
+
+
+def _books(
+    run_id: str, artifact: Artifact, marks: dict[Source, int], ledger: LedgerReader
+) -> Comparison:
+    known = {info.source for info in ledger.sources()}
+    if not known.issuperset(marks):
+        return Comparison(
+            "books", "", ["the artifact has marks of sources that the ledger does not know"]
+        )
+    runs = books(ledger, run_id, until=marks)["runs"]
+    found = _lasting({**runs[0]} if runs else {})
+    said = _lasting({**artifact["books"]})
+    differences = [
+        f"{name} {found.get(name)}, the artifact says {said.get(name)}"
+        for name in sorted(found.keys() | said.keys())
+        if found.get(name) != said.get(name)
+    ]
+    return Comparison("books", f"{said.get('deliveries')} deliveries", differences)
+
+
+def _lasting(account: dict[str, Any]) -> dict[str, Any]:
+    """Return the counters that a closing settles; re-reads and order violations go on being counted."""
+    kept = {name: value for name, value in account.items() if name not in _GOING_ON}
+    if isinstance(kept.get("partitions"), list):
+        kept["partitions"] = [
+            _lasting(partition) if isinstance(partition, dict) else partition
+            for partition in kept["partitions"]
+        ]
+    return kept
+
+
+def _marks(artifact: Artifact, ledger: LedgerReader) -> Comparison:
+    infos = {info.source: info for info in ledger.sources()}
+    differences = []
+    for mark in artifact["marks"]:
+        info = infos.get(Source(mark["producer_id"], mark["partition"]))
+        where = f"{mark.get('topic')}:{mark['partition']}"
+        if info is None or info.topic != mark.get("topic"):
+            differences.append(f"the ledger has no source {where}")
+        elif info.mark.offset < mark["offset"]:
+            differences.append(f"{where} is at {info.mark.offset}, before {mark['offset']}")
+        elif (info.mark.stream_time or 0) < (mark.get("stream_time") or 0):
+            differences.append(f"{where} is at an earlier stream time than when it was closed")
+    return Comparison("marks", f"{len(artifact['marks'])} sources", differences)
+
+
+def _listed(artifact: Artifact, audit: RunAudit, notes: list[str]) -> Comparison:
+    """Compare the ledger's list of files with the artifact's."""
+    closed = {entry["path"]: entry for entry in artifact["evidence"]}
+    now = {file.path: file_entry(file) for file in audit.files.files}
+    differences = [f"{path} is no longer listed" for path in sorted(closed.keys() - now.keys())]
+    for path, entry in now.items():
+        if path not in closed:
+            if path not in audit.files.later:
+                differences.append(f"{path} was added for what was decided before the closing")
+            continue
+        said = closed[path]
+        if any(entry[name] != said.get(name) for name in ("kind", "rows", "digest")):
+            differences.append(f"{path} is listed with other rows than at the closing")
+        elif entry["checksum"] != said.get("checksum"):
+            notes.append(f"{path} was written again since the closing, with the same rows")
+    return Comparison("files at the closing", f"{len(closed)} files", differences)
+
+
+def _criterion(check: Check, *, closed: bool) -> Comparison:
+    differences = [
+        f"{blocker.count} {blocker.what}" if blocker.count > 1 else blocker.what
+        for blocker in check.blockers
+        if closed or blocker.kind in _WRONG_EVEN_WHILE_OPEN
+    ]
+    return Comparison(str(check.criterion), check.evidence, differences)
+
+
+def _additions(audit: RunAudit) -> Comparison:
+    unknown = [path for path in audit.leftovers if not being_written(path, audit.pending)]
+    listed = len(audit.files.files)
+    differences = [f"{path} is listed nowhere" for path in [*unknown, *audit.foreign]]
+    return Comparison("files that are listed nowhere", f"{listed} files listed", differences)

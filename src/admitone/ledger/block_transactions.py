@@ -1,0 +1,240 @@
+"""What a ledger does to a block, each within one transaction: claim, refuse, conclude.
+
+Steps 2 and 4 of the admission protocol. Whatever of a claim needs no lock is ready before its transaction begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, replace
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from admitone.core.decisions import BlockState
+from admitone.core.errors import Fenced, MarkMoved
+from admitone.infra.crash_points import crash_point
+from admitone.ledger.claims import (
+    Holder,
+    Prepared,
+    candidates,
+    decide,
+    held_by,
+    must_be_at,
+    must_be_fresh,
+)
+from admitone.ledger.columns import logical_digest, pack
+from admitone.ledger.model import (
+    Block,
+    Blocked,
+    Claimed,
+    Destination,
+    Mark,
+    Outcome,
+    Source,
+)
+from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
+from admitone.ledger.reader import columns_of
+from admitone.ledger.segments import pointer_of, put_back
+from admitone.ledger.store import Document, Rows, Store
+from admitone.ledger.upstream_marks import move_upstream, must_have_seen, upstreams_of
+
+
+class NeedsSegment(NamedTuple):
+    """Nothing was claimed: a segment that takes events of this time must be opened first."""
+
+    store: str
+    newest_event_time: int
+
+
+def owned(
+    rows: Rows, source: Source, epoch: int, *, lock: bool = True
+) -> tuple[int, int | None, str]:
+    """Return a source's mark, stream time and store, locked; raise `Fenced` unless it is held under this epoch."""
+    row = rows.first(
+        "SELECT epoch, mark, stream_time, store FROM source WHERE producer_id = %s AND partition = %s"  # noqa: S608
+        + (" FOR UPDATE" if lock else ""),
+        *source,
+    )
+    if row is None or row[0] != epoch:
+        raise Fenced(f"Source {tuple(source)} is held under epoch {row and row[0]}, not {epoch}.")
+    return row[1], row[2], row[3]
+
+
+def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Blocked | NeedsSegment:
+    """Decide every delivery of a block and reserve what is new, or roll everything back and say why."""
+    claim, deliveries = prepared.claim, prepared.deliveries
+    offset, stream_time, keys = owned(rows, claim.source, claim.epoch)
+    closed = deliveries.in_closed_runs(rows.join_runs(prepared.runs))
+    pointer = pointer_of(rows, keys, " FOR SHARE")
+    found = Mark(offset, stream_time, pointer.dropped_before)
+    must_be_at(claim.source, claim.after, found, _in_flight(rows, claim.source))
+    if claim.upstream is not None:
+        must_have_seen(claim, upstreams_of(rows, claim.source))
+    must_be_fresh(claim.known, pointer.horizon(claim.retention_ms))
+    newest = deliveries.newest
+    if deliveries.moves_the_store(closed) and not pointer.takes(newest, claim.retention_ms):
+        rows.roll_back()
+        return NeedsSegment(keys, newest)
+    block = prepared.block(_insert_block(rows, prepared))
+    ordinals, holders = candidates(deliveries, closed), dict[int, Holder]()
+    if len(ordinals):
+        holders = store.claim_keys(
+            rows, keys, pointer, deliveries, ordinals, block.block_id, prepared.decides
+        )
+    verdicts = decide(deliveries, closed, holders, block.block_id, claim.retention_ms)
+    if isinstance(verdicts, Blocked):
+        rows.roll_back()
+        return verdicts
+    rows.note_runs(block.block_id, prepared.runs)
+    rows.insert_columns(
+        block.block_id, prepared.facts, prepared.names, pack(verdicts), claim.journal
+    )
+    crash_point("ledger.claim_written")
+    return Claimed(block, verdicts, held_by(holders))
+
+
+def refuse_records(rows: Rows, block: Block, epoch: int, ordinals: Iterable[int]) -> Block:
+    """Note which records of a block in flight the broker refuses."""
+    owned(rows, block.source, epoch)
+    refused = sorted({*block.refused, *ordinals})
+    changed = rows.change(
+        "UPDATE block SET refused = %s WHERE block_id = %s AND state = 'IN_FLIGHT'",
+        refused, block.block_id,
+    )  # fmt: skip
+    _must_have_changed(block, changed)
+    return replace(block, refused=tuple(refused))
+
+
+def conclude_block(
+    rows: Rows, block: Block, epoch: int, outcome: Outcome, facts: pa.Table, planned: pa.Table
+) -> None:
+    """Settle a block or make it ambiguous: its columns, its places on the log, its source's mark."""
+    *_, store = owned(rows, block.source, epoch)
+    put_back(rows, store, block.block_id, outcome.refused)
+    resolved = _resolved(rows, followed(planned, block.block_id))
+    verdicts, bus = concluded(block.block_id, facts, planned, outcome, resolved)
+    changed = rows.conclude(
+        block.block_id,
+        pack(verdicts) if not verdicts.equals(planned) else None,
+        pack(bus),
+        {
+            "state": str(outcome.state),
+            "decided_at": outcome.decided_at,
+            "published_at": outcome.published_at,
+            "refused": list(outcome.refused),
+            "evidence_hash": logical_digest(facts, verdicts, bus),
+            **asdict(Summary.of(verdicts)),
+        },
+    )
+    _must_have_changed(block, changed)
+    note_places(rows, block.block_id, bus_ranges(block, facts, bus))
+    note_contradictions(rows, contradictions(block.block_id, facts, verdicts))
+    move_upstream(rows, block.source, facts)
+    # Sent alone, and last: PostgreSQL applies no idle timeout after a pipelined batch.
+    moved = rows.change(
+        "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s,"
+        " active_at = CASE WHEN %s THEN greatest(coalesce(active_at, 0), %s) ELSE active_at END"
+        " WHERE producer_id = %s AND partition = %s AND mark < %s",
+        block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, is_active(facts),
+        outcome.decided_at, *block.source, block.first_offset,
+    )  # fmt: skip
+    if moved != 1:
+        raise MarkMoved(f"The mark of {tuple(block.source)} has passed block {block.block_id}.")
+    crash_point("ledger.outcome_written")
+
+
+def abort_block(rows: Rows, block: Block, epoch: int, outcome: Outcome) -> None:
+    """Take a claim back, as if it had never been; its deliveries are read again."""
+    *_, store = owned(rows, block.source, epoch)
+    put_back(rows, store, block.block_id, None)
+    changed = rows.change(
+        "UPDATE block SET state = %s, decided_at = %s, published_at = %s"
+        " WHERE block_id = %s AND state = 'IN_FLIGHT'",
+        str(outcome.state), outcome.decided_at, outcome.published_at, block.block_id,
+    )  # fmt: skip
+    _must_have_changed(block, changed)
+    for table in ("facts", "names", "verdicts", "journal"):
+        rows.change(f"DELETE FROM {table} WHERE block_id = %s", block.block_id)  # noqa: S608
+
+
+def is_active(facts: pa.Table) -> bool:
+    """Tell whether a block holds an event that passed step 1: a source without any is as good as silent."""
+    return bool(facts["identity"].null_count < facts.num_rows)
+
+
+def note_places(rows: Rows, block_id: int, places: Iterable[tuple[str, int, int, int]]) -> None:
+    """Remember which stretch of each partition of the log a block's records lie in."""
+    rows.change_each(
+        "INSERT INTO place VALUES (%s, %s, %s, %s, %s)"
+        " ON CONFLICT (topic, partition, first_offset, block_id)"
+        " DO UPDATE SET last_offset = excluded.last_offset",
+        [(*place, block_id) for place in places],
+    )
+
+
+def note_contradictions(rows: Rows, found: Iterable[tuple[str, bytes, bytes, int, int]]) -> None:
+    """Open an anomaly for each contradiction, again where one was resolved before."""
+    firsts: dict[tuple[bytes, bytes], tuple[str, int, int]] = {}
+    for run, identity, payload_hash, block_id, ordinal in found:
+        firsts.setdefault((identity, payload_hash), (run, block_id, ordinal))
+    if not firsts:
+        return
+    # In the order of their keys, as everything two transactions may both write.
+    rows.change_each(
+        f"INSERT INTO anomaly (identity, payload_hash, {rows.run_key}, block_id, ordinal)"  # noqa: S608
+        f" VALUES (%s, %s, %s, %s, %s) ON CONFLICT ({rows.anomaly_key}) DO UPDATE SET state = 'OPEN'",
+        [(*key, rows.key_of_run(run), *place) for key, (run, *place) in sorted(firsts.items())],
+    )
+
+
+def stored_destinations(places: Sequence[Destination]) -> Document:
+    """Return destinations as they are stored."""
+    return Document([astuple(place) for place in places])
+
+
+def _in_flight(rows: Rows, source: Source) -> int | None:
+    row = rows.first(
+        "SELECT block_id FROM block WHERE producer_id = %s AND partition = %s AND state = 'IN_FLIGHT'",
+        *source,
+    )
+    return row[0] if row else None
+
+
+def _insert_block(rows: Rows, prepared: Prepared) -> int:
+    claim = prepared.claim
+    row = rows.first(
+        "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset, deliveries,"
+        " epoch, rules, claimed_at, destinations, runs)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING block_id",
+        *claim.source, claim.after.offset, prepared.first_offset, prepared.last_offset,
+        claim.facts.num_rows, claim.epoch, claim.rules, claim.claimed_at,
+        stored_destinations(claim.destinations),
+        Document({rows.text(run): count for run, count in prepared.runs.items()}),
+    )  # fmt: skip
+    assert row is not None
+    return int(row[0])
+
+
+def _must_have_changed(block: Block, changed: int) -> None:
+    if changed != 1:
+        raise MarkMoved(f"Block {block.block_id} is no longer {block.state}.")
+
+
+def _resolved(rows: Rows, block_ids: Iterable[int]) -> dict[int, First]:
+    """Return what became of the blocks that are followed, where they are no longer of unknown fate.
+
+    They are kept as they are until the end: a worker that resolves one later finds the follower decided.
+    """
+    wanted = list(block_ids)
+    if not wanted:
+        return {}
+    found = rows.all(
+        "SELECT block_id, state FROM block WHERE block_id = ANY(%s) ORDER BY block_id FOR SHARE",
+        wanted,
+    )
+    return {
+        block_id: First.of(BlockState(state), columns_of(rows, block_id)[0])
+        for block_id, state in found
+        if state != BlockState.AMBIGUOUS
+    }

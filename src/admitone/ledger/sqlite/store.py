@@ -1,0 +1,148 @@
+"""The ledger's database in one SQLite file (WAL, synchronous=FULL), safe with several writing processes."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from admitone.core.segments import Segment
+from admitone.infra.sqlite import LOOK_EVERY_S, Database
+from admitone.ledger.claims import Deliveries, Holder, candidates
+from admitone.ledger.model import Pointer
+from admitone.ledger.name_filter import may_hold
+from admitone.ledger.segments import found_in, held_in_closed, pointer_of, table_of, take_over
+from admitone.ledger.sqlite.rows import SqliteRows
+from admitone.ledger.sqlite.schema import MIGRATIONS
+from admitone.ledger.store import Decides, Rows, T
+
+_SLICE = 4_000
+_PAUSE_S = 2 * LOOK_EVERY_S
+"""Long enough for a process that waits for the write lock to find it free."""
+
+
+class SqliteStore:
+    """A `Store` on a SQLite file."""
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._database = Database(path, MIGRATIONS, {"may_hold": _may_hold}, read_only=read_only)
+
+    def run(self, work: Callable[[Rows], T], *, durable: bool = True) -> T:
+        """Run a transaction under the write lock; commit it unless the work rolled it back."""
+        try:
+            with self._database.transaction(durable=durable) as db:
+                return work(SqliteRows(db))
+        finally:
+            if not durable:
+                time.sleep(_PAUSE_S)
+
+    def read(self, work: Callable[[Rows], T]) -> T:
+        """Ask questions of one consistent state."""
+        with self.snapshot() as rows:
+            return work(rows)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Rows]:
+        """Read one consistent state, however long it takes; what is read within it sees the same."""
+        with self._database.snapshot() as db:
+            yield SqliteRows(db)
+
+    def stage(self, deliveries: Deliveries) -> None:
+        """Lay candidates, in key order, where a claim finds them: who waits for the write lock has them ready."""
+        everything = candidates(deliveries, np.zeros(len(deliveries.first), dtype=bool))
+        with self._database.scratch() as db:
+            _stage(db, deliveries, everything)
+
+    def claim_keys(
+        self,
+        rows: Rows,
+        store: str,
+        pointer: Pointer,
+        deliveries: Deliveries,
+        ordinals: np.ndarray,
+        block_id: int,
+        decides: Decides,
+    ) -> dict[int, Holder]:
+        """Insert the keys of deliveries for a block; return the holders that decide instead."""
+        assert isinstance(rows, SqliteRows)
+        if rows.first("SELECT count(*) FROM temp.candidate") != (len(ordinals),):
+            _stage(rows.db, deliveries, ordinals)
+        assert pointer.opened is not None
+        holders = held_in_closed(rows, store, pointer, decides)
+        # Reading first costs less than inserting and asking which inserts did not happen.
+        absent, table = {}, table_of(store, pointer.opened)
+        for ordinal, holder in found_in(rows, table):
+            if decides(ordinal, holder):
+                holders[ordinal] = holder
+            else:
+                absent[ordinal] = holder
+        if absent:
+            take_over(rows, store, pointer.opened, block_id, absent)
+        rows.change(
+            f"INSERT INTO {table} SELECT key, payload_hash, event_time, %s, ordinal"  # noqa: S608
+            " FROM temp.candidate WHERE true ON CONFLICT DO NOTHING",
+            block_id,
+        )
+        return holders
+
+    def drop(self, store: str, segment: Segment) -> bool:
+        """Delete a given-up segment slice by slice, so that nobody waits long for the write lock."""
+        more = True
+        while more:
+            before = self.read(lambda rows: _slice_end(rows, store, segment))
+            more = self.run(lambda rows: _delete(rows, store, segment, before), durable=False)  # noqa: B023
+        return True
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        self._database.close()
+
+
+def _may_hold(packed: bytes, name: int) -> bool:
+    return may_hold(packed, name & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _stage(db: sqlite3.Connection, deliveries: Deliveries, ordinals: np.ndarray) -> None:
+    db.execute(
+        "CREATE TEMP TABLE IF NOT EXISTS candidate"
+        " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
+    )
+    db.execute("DELETE FROM temp.candidate")
+    event_times = deliveries.event_time[ordinals].tolist()
+    rows = [
+        (deliveries.keys[ordinal], ordinal, deliveries.hashes[ordinal], event_time)
+        for ordinal, event_time in zip(ordinals.tolist(), event_times, strict=True)
+    ]
+    db.executemany("INSERT INTO temp.candidate VALUES (?, ?, ?, ?)", sorted(rows))
+
+
+def _is_there(rows: Rows, store: str, segment: Segment) -> bool:
+    pointer = pointer_of(rows, store)
+    return any(each.start == segment.start for each in pointer.closed)
+
+
+def _slice_end(rows: Rows, store: str, segment: Segment) -> bytes | None:
+    """Return the key before which a small part of a segment lies; None where less is left."""
+    if not _is_there(rows, store, segment):
+        return None
+    row = rows.first(
+        f"SELECT key FROM {table_of(store, segment)} ORDER BY key LIMIT 1 OFFSET {_SLICE}"  # noqa: S608
+    )
+    return row[0] if row else None
+
+
+def _delete(rows: Rows, store: str, segment: Segment, before: bytes | None) -> bool:
+    """Delete a small part of a segment, with the last one the segment itself; tell whether there is more."""
+    table = table_of(store, segment)
+    if not _is_there(rows, store, segment):
+        return False  # Another process was faster.
+    if before is not None:
+        rows.change(f"DELETE FROM {table} WHERE key < %s", before)  # noqa: S608
+        return True
+    rows.change(f"DROP TABLE {table}")
+    rows.change("DELETE FROM segment WHERE store = %s AND start = %s", store, segment.start)
+    return False

@@ -1,0 +1,80 @@
+"""What an operator does about quarantined deliveries: list them, deliver them again, or give them up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from typing_extensions import TypedDict
+
+from admitone.boundary import open_all, open_boundary
+from admitone.boundary.admission import wall_clock
+from admitone.boundary.reconciliation import retract
+from admitone.boundary.release import Choice, Report, Signature, release_all
+from admitone.core.decisions import Action
+from admitone.evidence.originals import open_deliveries
+from admitone.evidence.quarantined import is_done
+from admitone.ledger.decision_rows import Decision, decisions
+from admitone.ledger.model import Filter
+from admitone.ledger.port import Ledger, LedgerReader
+from admitone.settings import Settings
+
+Chosen = Mapping[int, list[int]]
+"""Deliveries, as ordinals by block."""
+
+
+class Quarantined(TypedDict):
+    """Quarantined deliveries in the order they were decided."""
+
+    quarantined: list[Decision]
+
+
+class Discarded(TypedDict):
+    """How many deliveries were given up."""
+
+    discarded: int
+
+
+class Retracted(TypedDict):
+    """A block of unknown fate that was given up, and how many deliveries it holds."""
+
+    retracted: int
+    deliveries: int
+
+
+def list_quarantined(
+    ledger: LedgerReader, wanted: Filter, *, everything: bool = False
+) -> Iterator[Decision]:
+    """Yield quarantined deliveries that nothing was done about yet, or everything that ever was quarantined."""
+    return (row for row in decisions(ledger, wanted) if everything or not is_done(row))
+
+
+def release(
+    settings: Settings, chosen: Chosen, signature: Signature, choice: Choice | None
+) -> Report:
+    """Deliver quarantined deliveries again, by the rules in force now."""
+    boundaries = open_all(settings)
+    try:
+        fetch = open_deliveries(settings, boundaries[0].ledger)
+        return release_all(boundaries, fetch, chosen, signature, choice)
+    finally:
+        for boundary in boundaries:
+            boundary.transport.close()
+            boundary.ledger.close()
+
+
+def discard(ledger: Ledger, chosen: Chosen, signature: Signature) -> Discarded:
+    """Give quarantined deliveries up; they stay on record."""
+    return {
+        "discarded": sum(
+            ledger.dispose(
+                block_id, ordinals, Action.DISCARDED, wall_clock(), signature.author, signature.reason
+            )
+            for block_id, ordinals in chosen.items()
+        )
+    }  # fmt: skip
+
+
+def give_up_block(settings: Settings, block_id: int, signature: Signature) -> Retracted:
+    """Give a whole block of unknown fate up: its events are never published again."""
+    block = retract(open_boundary(settings), block_id, signature.author, signature.reason)
+    return {"retracted": block_id, "deliveries": block.deliveries}

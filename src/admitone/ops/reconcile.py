@@ -1,0 +1,88 @@
+"""What became of every publish that got no answer, and what an older ledger does not know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from typing_extensions import TypedDict
+
+from admitone.boundary import open_all
+from admitone.boundary.ledger_age import refuse_older_ledger
+from admitone.boundary.reconciliation import Reconciled, look_only
+from admitone.boundary.reconciliation import reconcile as resolve
+from admitone.boundary.restore.read_back import ReadBack, ReadBackDocument, read_all_back
+from admitone.core.decisions import BlockState
+from admitone.core.errors import AmbiguityRemains
+from admitone.ledger.decision_rows import SourcePartition, partition_document
+from admitone.settings import Settings
+
+
+class ReconciledBlock(TypedDict):
+    """What was found out about one block."""
+
+    block: int
+    source: SourcePartition
+    deliveries: int
+    state: BlockState
+    found: str
+
+
+class ReconciliationDocument(TypedDict):
+    """What was found out, how many blocks are still unsettled, and what was read back before."""
+
+    blocks: list[ReconciledBlock]
+    remaining: int
+    restored: list[ReadBackDocument]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """What was found out."""
+
+    found: list[Reconciled]
+    remaining: int
+    """How many blocks are still in flight or of unknown fate."""
+    restored: list[ReadBack]
+
+    def document(self) -> ReconciliationDocument:
+        """Return it as the interface spells it."""
+        return {
+            "blocks": [
+                {
+                    "block": entry.block.block_id,
+                    "source": partition_document(entry.block.source),
+                    "deliveries": entry.block.deliveries,
+                    "state": entry.state,
+                    "found": entry.how,
+                }
+                for entry in self.found
+            ],
+            "remaining": self.remaining,
+            "restored": [entry.document() for entry in self.restored],
+        }
+
+    def refusal(self) -> AmbiguityRemains:
+        """Return what is said while something is unsettled."""
+        return AmbiguityRemains(
+            f"{self.remaining} blocks are still in flight or of unknown fate.",
+            "admitone reconcile, when the log can be read; what stays can be given up:"
+            " admitone quarantine discard --block N --reason ...",
+        )
+
+
+def reconcile(
+    settings: Settings, *, dry_run: bool = False, restored: bool = False
+) -> Reconciliation:
+    """Resolve in-flight and ambiguous admissions against the log; in a dry run only look.
+
+    With `restored` the ledger is an older copy, and what the log holds beyond it is read back first.
+    """
+    boundaries = open_all(settings)
+    again = read_all_back(settings, boundaries) if restored else []
+    for boundary in () if dry_run else boundaries:
+        topics = [contract.topic for contract in boundary.options.contracts]
+        refuse_older_ledger(boundary.ledger, boundary.transport, topics)
+    look = look_only if dry_run else resolve
+    found = [entry for boundary in boundaries for entry in look(boundary)]
+    unsettled = boundaries[0].ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
+    return Reconciliation(found, len(unsettled), again)

@@ -1,0 +1,121 @@
+"""What is known about a list in a window: from the sketches while they are kept, from the history afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from admitone.analytics.port import SketchReader
+from admitone.analytics.store_state import StoreState
+from admitone.core.items import ItemRule, split_list
+from admitone.core.sketches import RankedItem, WindowSketch
+from admitone.core.summary import Bounds
+from admitone.core.windows import Window
+from admitone.results.port import ListResult
+
+
+class ListView(Protocol):
+    """Answers about one list in one window."""
+
+    def result(self, k: int | None = None) -> ListResult:
+        """Return the heaviest items, as many as are usual or as many as wanted."""
+
+    def bounds(self, item: str) -> Bounds:
+        """Return lower <= true count <= upper, for any item."""
+
+
+class FromSketches:
+    """What the sketches know."""
+
+    def __init__(
+        self, window: Window, name: str, sketch: WindowSketch, context: ViewContext
+    ) -> None:
+        self.window = window
+        self.sketch = sketch
+        self._name = name
+        self._context = context
+
+    def result(self, k: int | None = None) -> ListResult:
+        """Return the heaviest items, as many as are usual or as many as wanted."""
+        state, sketch = self._context.state, self.sketch
+        ranked, unlisted = sketch.ranking(state.parameters.sketch.k if k is None else k)
+        return ListResult(
+            window=self.window,
+            name=self._name,
+            item_type=self._context.item_type(self._name),
+            total=sketch.total,
+            late=sketch.late,
+            distinct=sketch.summary.distinct(),
+            complete=state.is_complete(self.window),
+            updated_at=sketch.updated_at,
+            error_bound=error_bound(ranked, sketch.total),
+            unlisted_upper=unlisted,
+            parameters={
+                "width": sketch.parameters.width,
+                "depth": sketch.parameters.depth,
+                "counter_bits": sketch.parameters.counter_bits,
+                "k": state.parameters.sketch.k,
+                "saturated": sketch.countmin.saturated,
+                "lateness_ms": state.parameters.lateness,
+                "max_values": state.parameters.max_values,
+            },
+            items=tuple(ranked),
+            fence=self._context.fence,
+        )
+
+    def bounds(self, item: str) -> Bounds:
+        """Return lower <= true count <= upper."""
+        return self.sketch.bounds(item)
+
+
+class FromHistory:
+    """What the history knows: the items that were listed, and a bound for all others."""
+
+    def __init__(self, result: ListResult) -> None:
+        self._result = result
+
+    def result(self, k: int | None = None) -> ListResult:
+        """Return the heaviest items that were listed."""
+        return replace(self._result, items=self._result.items[:k])
+
+    def bounds(self, item: str) -> Bounds:
+        """Return lower <= true count <= upper."""
+        for entry in self._result.items:
+            if entry.item == item:
+                return Bounds(entry.lower, entry.upper)
+        return Bounds(0, self._result.unlisted_upper)
+
+
+class ViewContext:
+    """The state of the store that sketches are read from, and the rules they were counted by."""
+
+    def __init__(self, state: StoreState, rules: Sequence[ItemRule]) -> None:
+        self.state = state
+        self.fence = "" if state.point is None else state.point.fence
+        self._types = {rule.dimension: rule.item_type for rule in reversed(rules)}
+
+    def item_type(self, name: str) -> str | None:
+        """Return what kind of items a list has."""
+        return self._types.get(split_list(name)[0])
+
+    def known(
+        self, reader: SketchReader, windows: Iterable[Window], name: str
+    ) -> Iterator[FromSketches]:
+        """Yield what the sketches know about a list in some windows; empty ones are left out."""
+        for window, sketch in reader.sketches(windows, name):
+            yield FromSketches(window, name, sketch, self)
+
+    def nothing(self, window: Window, name: str) -> FromSketches:
+        """Return what is known about a list that is empty in a window."""
+        return FromSketches(window, name, WindowSketch(self.state.parameters.of(window.kind)), self)
+
+
+def error_bound(items: Iterable[RankedItem], total: int) -> float:
+    """Return how wide the bounds of some items are at most, in percent of the total."""
+    return percent(max((entry.upper - entry.lower for entry in items), default=0), total)
+
+
+def percent(width: int, total: int) -> float:
+    """Return a share of the total in percent."""
+    return round(width / total * 100, 4) if total else 0.0

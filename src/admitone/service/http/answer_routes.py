@@ -1,0 +1,167 @@
+"""`/v1/topk`, `/v1/items`, `/v1/trends`, `/v1/windows`: heavy hitters with their bounds (TOP-11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+from typing_extensions import TypedDict
+
+from admitone.core.windows import ALIASES
+from admitone.results.documents import (
+    DimensionLine,
+    ItemAnswer,
+    ItemHistory,
+    TopAnswer,
+    TrendAnswer,
+    WindowLine,
+    WindowTotals,
+)
+from admitone.service.http.context import Reader, Service, answer
+from admitone.service.http.openapi import problems
+
+router = APIRouter(prefix="/v1")
+
+Window = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=40,
+        examples=["1h"],
+        description="A window key, or the newest 1m, 1h, 1d, 1w, 1mo, all.",
+    ),
+]
+Dimension = Annotated[str, Field(min_length=1, max_length=200, examples=["url"])]
+Where = Annotated[
+    str,
+    Field(max_length=500, pattern="^[^=]+=", examples=["deviceType=mobile"]),
+]
+K = Annotated[int, Field(ge=1, le=1_000, description="How many items.")]
+
+
+class TopQuestion(BaseModel):
+    """Which list is wanted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dimension: Dimension
+    window: Window = "1h"
+    where: Where | None = None
+    k: K | None = None
+
+
+class ItemQuestion(BaseModel):
+    """One window, or a range of them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    window: Window = "1h"
+    first: Window | None = Field(default=None, alias="from")
+    last: Window | None = Field(default=None, alias="to")
+
+
+class WindowQuestion(BaseModel):
+    """Which windows are wanted, and of which list the totals."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    size: Literal["1m", "1h", "1d", "1w", "1mo", "all"] | None = None
+    newest: int = Field(default=500, ge=1, le=10_000, description="Of each size, how many.")
+    dimension: Dimension | None = None
+    where: Where | None = None
+
+
+ItemType = Annotated[str, Path(min_length=1, max_length=200, examples=["url"])]
+ItemKey = Annotated[str, Path(min_length=1, max_length=2_000, examples=["/home"])]
+
+
+class Windows(TypedDict):
+    """Windows, smallest size first, oldest first; with totals where a list is named."""
+
+    windows: list[WindowTotals | WindowLine]
+
+
+class Dimensions(TypedDict):
+    """Every dimension there is."""
+
+    dimensions: list[DimensionLine]
+
+
+@router.get("/topk", response_model=TopAnswer, responses=problems(404))
+async def top(_: Reader, service: Service, question: Annotated[TopQuestion, Query()]) -> Response:
+    """Show the heaviest items of a list, with bounds."""
+    return answer(
+        await service.top(question.dimension, question.window, question.where, question.k)
+    )
+
+
+@router.get(
+    "/items/{item_type}/{key:path}",
+    response_model=ItemAnswer | ItemHistory,
+    responses=problems(404),
+)
+async def item(
+    _: Reader,
+    service: Service,
+    item_type: ItemType,
+    key: ItemKey,
+    question: Annotated[ItemQuestion, Query()],
+) -> Response:
+    """Show one item's estimate with bounds, or how it moved from one window to another."""
+
+    def found() -> ItemAnswer | ItemHistory:
+        answers = service.stores.answers
+        if question.first is None and question.last is None:
+            return answers.item(item_type, key, question.window)
+        most = service.settings.service.max_windows
+        return {"windows": answers.history(item_type, key, question.first, question.last, most)}
+
+    return answer(await service.executor.run(found))
+
+
+@router.get("/trends", response_model=TrendAnswer, responses=problems(404))
+async def trend(_: Reader, service: Service, question: Annotated[TopQuestion, Query()]) -> Response:
+    """Show what rose in a list since the window before, what certainly rose most first."""
+    return answer(
+        await service.executor.run(
+            lambda: service.stores.answers.trend(
+                question.dimension, question.window, question.where, question.k
+            )
+        )
+    )
+
+
+@router.get("/windows", response_model=Windows, responses=problems(404))
+async def windows(
+    _: Reader, service: Service, question: Annotated[WindowQuestion, Query()]
+) -> Response:
+    """Show which windows there are, and what a list amounts to in each where one is named."""
+    kind = None if question.size is None else ALIASES[question.size]
+
+    def found() -> list[WindowTotals | WindowLine]:
+        answers = service.stores.answers
+        lines: Sequence[WindowTotals | WindowLine] = (
+            answers.windows()
+            if question.dimension is None
+            else answers.window_totals(question.dimension, question.where, question.size)
+        )
+        by_kind: dict[str, list[WindowTotals | WindowLine]] = {}
+        for line in lines:
+            if kind in (None, line["kind"]):
+                by_kind.setdefault(line["kind"], []).append(line)
+        return [line for lines in by_kind.values() for line in lines[-question.newest :]]
+
+    return answer(Windows(windows=await service.executor.run(found)))
+
+
+@router.get("/dimensions", response_model=Dimensions, responses=problems())
+async def dimensions(_: Reader, service: Service) -> Response:
+    """Show which lists there are, and the attribute values that have lists of their own."""
+
+    def found() -> Dimensions:
+        return {"dimensions": service.stores.answers.dimensions()}
+
+    return answer(await service.executor.run(found))

@@ -1,0 +1,74 @@
+"""The HTTP service: API, synchronous door, live events, metrics and the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Final
+
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from admitone.service.http import answer_routes as answers_api
+from admitone.service.http import decision_routes as decisions_api
+from admitone.service.http import event_routes as events_api
+from admitone.service.http import live_routes as live_api
+from admitone.service.http import probe_routes as probes_api
+from admitone.service.http import run_routes as runs_api
+from admitone.service.http.context import ServiceContext
+from admitone.service.http.events_fast_path import EventsFastPath
+from admitone.service.http.metrics import Metrics
+from admitone.service.http.openapi import describe
+from admitone.service.http.problems import tell_problems
+from admitone.service.http.protection import Protection
+from admitone.settings import Settings
+
+ROUTERS: Final = (events_api, decisions_api, runs_api, answers_api, live_api, probes_api)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the service over these settings; nothing starts before the app does."""
+    context = ServiceContext(settings)
+    metrics = Metrics(context.stores, context.door)
+
+    @asynccontextmanager
+    async def living(_: FastAPI) -> AsyncIterator[None]:
+        context.start()
+        try:
+            yield
+        finally:
+            await context.live_feed.stop()
+            await context.close()
+
+    app = FastAPI(lifespan=living, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.context = context
+    app.state.metrics = metrics
+    tell_problems(app)
+    for module in ROUTERS:
+        app.include_router(module.router)
+    _serve_pages(app)
+    describe(app, version("admitone"), tokens=not context.access.is_open)
+    return app
+
+
+def front_of(app: FastAPI) -> ASGIApp:
+    """Return what requests come to: the service behind its protection."""
+    return Protection(EventsFastPath(app), app.state.context.settings, app.state.metrics)
+
+
+def _serve_pages(app: FastAPI) -> None:
+    """Serve the dashboard: plain files of this package, nothing from anywhere else."""
+    web = files("admitone.service") / "web"
+
+    def page(name: str) -> Response:
+        return Response(
+            (web / name).read_bytes(), headers={"Cache-Control": "no-cache"}, media_type="text/html"
+        )
+
+    app.add_api_route("/", lambda: page("index.html"), include_in_schema=False)
+    app.add_api_route("/docs", lambda: page("docs.html"), include_in_schema=False)
+    app.mount("/web", StaticFiles(packages=[("admitone.service", "web")]), name="web")

@@ -1,0 +1,260 @@
+"""`/v1/decisions`, `/v1/receipts`, `/v1/quarantine`: what was decided and why, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from admitone.boundary.release import Choice, ReleaseDocument, Signature
+from admitone.core.decisions import Reason, Verdict
+from admitone.evidence.quarantined import QuarantinedDelivery, open_ones, quarantined
+from admitone.ledger.decision_rows import Decision, Decisions, decisions
+from admitone.ledger.model import Filter
+from admitone.ledger.query_text import (
+    EventReceipt,
+    bus_from,
+    identity_from,
+    moment_from,
+    receipt_of,
+    record_from,
+    source_from,
+)
+from admitone.ops.quarantine import Discarded, Quarantined, discard, list_quarantined, release
+from admitone.service.http.access import Caller
+from admitone.service.http.context import Operator, Reader, Service, ServiceContext, answer
+from admitone.service.http.json_difference import Change, difference
+from admitone.service.http.openapi import problems
+
+router = APIRouter(prefix="/v1")
+
+
+def _checked(read: Any) -> AfterValidator:
+    def check(text: str | None) -> str | None:
+        if text is not None:
+            read(text)
+        return text
+
+    return AfterValidator(check)
+
+
+_NUMBER = r"-?(0|[1-9][0-9]{0,17})"
+Name = Annotated[str, Field(min_length=1, max_length=1_000)]
+Cursor = Annotated[
+    str | None,
+    Field(pattern="^[0-9]{1,18}-[0-9]{1,18}$", description="`next` of the page before."),
+]
+Moment = Annotated[
+    str | None,
+    _checked(moment_from),
+    Field(max_length=64, json_schema_extra={"format": "date-time"}),
+]
+RecordId = Annotated[str, Path(max_length=40, examples=["12-0"], description="As lists show it.")]
+
+
+class _Pages(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=100, ge=1, description="How many; never more than max_page.")
+    cursor: Cursor = None
+
+    def after(self) -> tuple[int, int] | None:
+        """Return where the page before ended."""
+        return None if self.cursor is None else record_from(self.cursor)
+
+
+class DecisionQuestion(_Pages):
+    """Which decisions are wanted."""
+
+    run: Name | None = None
+    verdict: Verdict | None = None
+    reason: Reason | None = None
+    event: Name | None = None
+    event_class: Name | None = Field(default=None, alias="class")
+    identity: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    source: str | None = Field(
+        default=None, pattern=f"^({_NUMBER}:)?{_NUMBER}:{_NUMBER}$", examples=["0:17"]
+    )
+    bus: str | None = Field(
+        default=None, max_length=300, pattern=f"^[^:]+:{_NUMBER}:{_NUMBER}$", examples=["admitted.traffic:0:17"]
+    )  # fmt: skip
+    since: Moment = None
+    until: Moment = None
+
+    def filter(self) -> Filter:
+        """Return the question as the ledger understands it."""
+        return Filter(
+            run_id=self.run,
+            verdict=self.verdict,
+            reason=self.reason,
+            event_id=self.event,
+            event_class=self.event_class,
+            identity=None if self.identity is None else identity_from(self.identity),
+            source=None if self.source is None else source_from(self.source),
+            bus=None if self.bus is None else bus_from(self.bus),
+            since=None if self.since is None else moment_from(self.since),
+            until=None if self.until is None else moment_from(self.until),
+            after=self.after(),
+        )
+
+
+class QuarantineQuestion(_Pages):
+    """Which quarantined deliveries are wanted."""
+
+    run: Name | None = None
+    reason: Reason | None = None
+    all: bool = Field(default=False, description="Also what was released or discarded.")
+
+
+class ReceiptQuestion(BaseModel):
+    """Whose ticket is wanted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    event: Name
+    run: Name | None = None
+    event_class: Name | None = Field(default=None, alias="class")
+
+
+class Disposal(BaseModel):
+    """Why something is done, and by whom."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(min_length=1, max_length=2_000, examples=["confirmed by the producer"])
+    author: str | None = Field(
+        default=None, min_length=1, max_length=200, description="Where no tokens are configured."
+    )
+
+
+class ReleaseOrder(Disposal):
+    """Why a delivery is released and, for a contradiction, what stands from then on."""
+
+    choice: Literal["keep-first", "as-new"] | None = None
+
+
+class DecisionPage(Decisions):
+    """Decisions in the order they were made; `next` continues after the last."""
+
+    next: str | None
+
+
+class QuarantinePage(Quarantined):
+    """Quarantined deliveries in the order they were decided; `next` continues after the last."""
+
+    next: str | None
+
+
+class ComparedDelivery(QuarantinedDelivery):
+    """One quarantined delivery beside the admission it contradicts; without one there is no difference."""
+
+    difference: list[Change] | None
+
+
+@router.get("/decisions", response_model=DecisionPage, responses=problems())
+async def list_decisions(
+    _: Reader, service: Service, question: Annotated[DecisionQuestion, Query()]
+) -> Response:
+    """List what was decided and why, in the order it was decided."""
+    wanted = question.filter()
+    rows, following = await service.executor.run(
+        lambda: _page(decisions(service.stores.ledger, wanted), _size(service, question))
+    )
+    return answer(DecisionPage(decisions=rows, next=following))
+
+
+@router.get("/receipts", response_model=EventReceipt, responses=problems(404))
+async def show_receipt(
+    _: Reader, service: Service, question: Annotated[ReceiptQuestion, Query()]
+) -> Response:
+    """Show one event's ticket and every delivery that claimed it."""
+    return answer(
+        await service.executor.run(
+            receipt_of, service.stores.ledger, question.event, question.run, question.event_class
+        )
+    )
+
+
+@router.get("/quarantine", response_model=QuarantinePage, responses=problems())
+async def list_quarantine(
+    _: Reader, service: Service, question: Annotated[QuarantineQuestion, Query()]
+) -> Response:
+    """List quarantined deliveries that nothing was done about yet."""
+    wanted = Filter(
+        run_id=question.run,
+        verdict=Verdict.QUARANTINED,
+        reason=question.reason,
+        after=question.after(),
+    )
+
+    def found() -> tuple[list[Decision], str | None]:
+        rows = list_quarantined(service.stores.ledger, wanted, everything=question.all)
+        return _page(rows, _size(service, question))
+
+    rows, following = await service.executor.run(found)
+    return answer(QuarantinePage(quarantined=rows, next=following))
+
+
+@router.get("/quarantine/{id}", response_model=ComparedDelivery, responses=problems(404))
+async def show_quarantined(_: Reader, service: Service, id: RecordId) -> Response:
+    """Show one quarantined delivery beside the admission it contradicts, and in what they differ."""
+    stores = service.stores
+    found = await service.executor.run(quarantined, stores.ledger, stores.evidence, id)
+    changes = difference(found["first_envelope"], found["envelope"])
+    return answer(ComparedDelivery(**found, difference=changes))
+
+
+@router.post(
+    "/quarantine/{id}/release", response_model=ReleaseDocument, responses=problems(404, 409)
+)
+async def release_one(
+    caller: Operator, service: Service, id: RecordId, order: ReleaseOrder
+) -> Response:
+    """Deliver a quarantined delivery again, by the rules in force now."""
+    choice = None if order.choice is None else Choice(order.choice)
+    signature = _signature(service, caller, order)
+
+    def work() -> ReleaseDocument:
+        chosen = open_ones(service.stores.ledger, [id])
+        return release(service.settings, chosen, signature, choice).document()
+
+    report = await service.executor.run(work)
+    service.acted()
+    return answer(report)
+
+
+@router.post("/quarantine/{id}/discard", response_model=Discarded, responses=problems(404))
+async def discard_one(
+    caller: Operator, service: Service, id: RecordId, order: Disposal
+) -> Response:
+    """Give a quarantined delivery up; it stays on record."""
+    signature = _signature(service, caller, order)
+
+    def work() -> Discarded:
+        ledger = service.stores.writing_ledger
+        return discard(ledger, open_ones(ledger, [id]), signature)
+
+    discarded = await service.executor.run(work)
+    service.acted()
+    return answer(discarded)
+
+
+def _page(rows: Iterable[Decision], limit: int) -> tuple[list[Decision], str | None]:
+    """Return the first rows, and the id to go on after where there are more; it stays good whatever is added."""
+    found = list(islice(rows, limit + 1))
+    more = len(found) > limit
+    return found[:limit], found[limit - 1]["id"] if more else None
+
+
+def _size(service: ServiceContext, question: _Pages) -> int:
+    return min(question.limit, service.settings.service.max_page)
+
+
+def _signature(service: ServiceContext, caller: Caller, order: Disposal) -> Signature:
+    """Return who does it, and why: with tokens the author is the token's name, which the client cannot choose."""
+    author = (order.author if service.access.is_open else None) or caller.name
+    return Signature(author, order.reason)

@@ -1,0 +1,89 @@
+"""Runs the service: binds its port, says where it is, stops without cutting a client off."""
+
+from __future__ import annotations
+
+import gc
+import ipaddress
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from fastapi import FastAPI
+
+from admitone.core.errors import ConfigurationError
+from admitone.infra.json_log import log_to_stderr
+from admitone.service.http.app import create_app, front_of
+from admitone.settings import Settings
+
+_GRACE_S = 10
+
+
+def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serve until the operator stops it; `announce` is told the address once it is bound."""
+    host = settings.service.host
+    refuse_open_doors(settings)
+    listening = _bind(host, settings.service.port)
+    port = listening.getsockname()[1]
+    log_to_stderr()
+    app = create_app(settings)
+    config = uvicorn.Config(
+        front_of(app),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        backlog=1_024,
+    )
+    # What was loaded stays; looking through it again and again for garbage would hold every request up.
+    gc.freeze()
+    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
+    _Server(config, app).run(sockets=[listening])
+
+
+def refuse_open_doors(settings: Settings) -> None:
+    """Refuse to listen where others can reach it unless tokens are configured."""
+    host = settings.service.host
+    if not settings.access.tokens and not _is_here(host):
+        raise ConfigurationError(
+            f"Listening on {host} lets other machines in, and no token is configured.",
+            "admitone token NAME --role read makes one; or listen on 127.0.0.1",
+        )
+
+
+class _Server(uvicorn.Server):
+    """Ends live streams before it waits for open connections, which would not end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._live_feed = app.state.context.live_feed
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop taking requests, answer those that are there, and end."""
+        await self._live_feed.stop()
+        await super().shutdown(sockets)
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as error:
+        raise ConfigurationError(
+            f"Cannot listen on {host} port {port}: {error.strerror or error}.",
+            "choose another with --port; --port 0 takes any that is free",
+        ) from error
+    return listening

@@ -1,0 +1,22 @@
+"""What goes on beside a query's batches, and how whoever runs the query asks after it."""
+
+from __future__ import annotations
+
+from pyspark.sql.streaming.query import StreamingQuery
+
+
+class QueryCompanion:
+    """Nothing, unless a query has more to say: whether all is well, how it stands, and what is left to do."""
+
+    def error(self) -> BaseException | None:
+        """Return what is wrong, so that nobody has to wait for a next batch to hear of it."""
+        return None
+
+    def look(self, query: StreamingQuery) -> None:
+        """Note how the query stands, every now and then."""
+
+    def await_last(self, query: StreamingQuery) -> None:
+        """Wait until the last batch is told of too: it is on disk a moment before."""
+
+    def close(self) -> None:
+        """Finish what was begun; the query has ended."""

@@ -1,6 +1,0 @@
-"""Traffic whose right decisions and exact counts are known; no part of the product is used."""
-
-from admitone.traffic.generate import Delivery, GeneratorOptions, generate
-from admitone.traffic.truth import Truth, TruthRecorder
-
-__all__ = ["Delivery", "GeneratorOptions", "Truth", "TruthRecorder", "generate"]

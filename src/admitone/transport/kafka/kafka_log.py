@@ -1,0 +1,295 @@
+"""Kafka as the log: transactional publishing with offsets, read-committed reading, topics by their id.
+
+One transactional id for each producer name: taking a name over fences its last holder and aborts what it left open.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+
+from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUnreachable
+from admitone.settings import Settings
+from admitone.transport.kafka.clients import connect, librdkafka_options
+from admitone.transport.kafka.committed import read_committed, record_batch
+from admitone.transport.kafka.complaints import NO_LEADER, Complaints, error_of, explained
+from admitone.transport.kafka.producer import KafkaProducer
+from admitone.transport.port import (
+    DEFAULT_CONFIG,
+    Appended,
+    Topic,
+    TopicConfig,
+    TopicState,
+)
+
+_PASSES = NO_LEADER | {KafkaError._TRANSPORT}
+
+
+class KafkaLog:
+    """A `Transport` on Kafka; nothing is connected before it is used."""
+
+    offset_kind = "kafka"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings.transport.kafka
+        self._options = librdkafka_options(settings)
+        self._patience_s = self._settings.delivery_timeout / 1_000
+        self._complaints = Complaints()
+        self._producers: dict[str, tuple[int, KafkaProducer]] = {}
+
+    @cached_property
+    def cluster(self) -> str:
+        """Return the cluster's own id."""
+        answers = self._answers(
+            lambda: {"cluster": self._admin.describe_cluster()}, "asking for the cluster's id"
+        )
+        return str(answers["cluster"].cluster_id)
+
+    def create_topic(
+        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
+    ) -> Topic:
+        """Create the topic, or return it when it is there with as many partitions."""
+        retention = -1 if config.retention_ms is None else config.retention_ms
+        wanted = NewTopic(
+            name,
+            partitions,
+            config.replication,
+            config={
+                "retention.ms": str(retention),
+                "cleanup.policy": config.cleanup_policy,
+                "message.timestamp.type": "LogAppendTime",
+            },
+        )
+        try:
+            self._answer(self._admin.create_topics([wanted])[name])
+        except KafkaException as failure:
+            error = error_of(failure)
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise self._not_created(name, error) from failure
+        found = self._await_topic(name)
+        if found.partitions != partitions:
+            raise ConfigurationError(
+                f"Topic {name!r} has {found.partitions} partitions, the configuration says {partitions}.",
+                "set its partitions back, or choose another topic name",
+            )
+        return found
+
+    def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
+        """Return those of the topics that exist, as they are now."""
+        topics = self._describe(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        configurations = self._answers(
+            lambda: self._admin.describe_configs(resources) if resources else {},
+            f"reading the configuration of {', '.join(topics)}",
+        )
+        found = {}
+        for resource, options in configurations.items():
+            description = topics[resource.name]
+            retention = int(options["retention.ms"].value)
+            found[resource.name] = TopicState(
+                _topic(description),
+                TopicConfig(
+                    min((len(part.replicas) for part in description.partitions), default=0),
+                    None if retention < 0 else retention,
+                    options["cleanup.policy"].value,
+                ),
+                options["message.timestamp.type"].value == "LogAppendTime",
+            )
+        return found
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic's present incarnation, or raise `NotFound`."""
+        found = self._describe([name]).get(name)
+        if found is None:
+            raise NotFound(f"There is no topic {name!r}.", "admitone topics create")
+        return _topic(found)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete the topic and wait until it is gone."""
+        self.topic(name)
+        self._ask(self._admin.delete_topics([name])[name], f"deleting {name!r}")
+        deadline = time.monotonic() + self._patience_s
+        while name in self._describe([name]):
+            if time.monotonic() > deadline:
+                raise ServiceUnreachable(f"Topic {name!r} does not go away.", "try again later")
+            time.sleep(0.02)
+
+    def starts(self, topic: Topic) -> list[int]:
+        """Return the first readable offset of each partition."""
+        return self._offsets(topic, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def ends(self, topic: Topic, *, readable: bool = False) -> list[int]:
+        """Return the offset after the last one given out, or the last stable one, for each partition."""
+        level = IsolationLevel.READ_COMMITTED if readable else IsolationLevel.READ_UNCOMMITTED
+        return self._offsets(topic, OffsetSpec.latest(), level)
+
+    def next_record(self, topic: Topic, partition: int, start: int, end: int) -> int:
+        """Return the offset of the first committed record with start <= offset < end, or the end."""
+        for messages in self._read(topic, partition, start, end):
+            return int(messages[0].offset())
+        return end
+
+    def init_producer(self, name: str) -> int:
+        """Fence every earlier holder of the name and return a number for this hold of it.
+
+        Kafka keeps its own epochs to itself: this one counts the takeovers by this process.
+        """
+        epoch, former = self._producers.pop(name, (0, None))
+        if former is not None:
+            former.close()
+        producer = KafkaProducer(
+            {**self._options, "compression.type": self._settings.compression},
+            name,
+            delivery_timeout_ms=self._settings.delivery_timeout,
+            transaction_timeout_ms=self._settings.transaction_timeout,
+        )
+        self._producers[name] = (epoch + 1, producer)
+        return epoch + 1
+
+    def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
+        """Append to several topics in one transaction."""
+        held, producer = self._producers.get(name, (0, None))
+        if producer is None or held != epoch:
+            raise Fenced(f"Producer {name!r} was taken over in this process.")
+        return producer.append(records)
+
+    def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield committed records with start <= offset < end, in offset order."""
+        for messages in self._read(topic, partition, start, end):
+            yield record_batch(topic.name, partition, messages)
+
+    def close(self) -> None:
+        """Close the producers; the rest goes with this object."""
+        for _, producer in self._producers.values():
+            producer.close()
+        self._producers.clear()
+
+    def _read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[list[Any]]:
+        return read_committed(
+            self._options,
+            topic.name,
+            partition,
+            start,
+            end,
+            self._settings.look_timeout / 1_000,
+            lambda: self._check(topic),
+        )
+
+    def _check(self, topic: Topic) -> None:
+        found = self._describe([topic.name]).get(topic.name)
+        if found is None or str(found.topic_id) != topic.topic_id:
+            raise _gone(topic)
+
+    def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
+        self._check(topic)
+        wanted = {TopicPartition(topic.name, number): which for number in range(topic.partitions)}
+        answers = self._answers(
+            lambda: self._admin.list_offsets(wanted, isolation_level=level),
+            f"asking how far {topic.name!r} goes",
+        )
+        if len(answers) < topic.partitions:
+            raise _gone(topic)
+        found = {place.partition: answer.offset for place, answer in answers.items()}
+        return [found[number] for number in range(topic.partitions)]
+
+    def _describe(self, names: Sequence[str]) -> dict[str, TopicDescription]:
+        if not names:
+            return {}
+        return self._answers(
+            lambda: self._admin.describe_topics(TopicCollection(list(names))),
+            f"asking for topic {', '.join(map(repr, names))}",
+        )
+
+    def _await_topic(self, name: str) -> Topic:
+        """Return a topic once all of its partitions have a leader."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            found = self._describe([name]).get(name)
+            if found is not None and all(part.leader is not None for part in found.partitions):
+                return _topic(found)
+            if time.monotonic() > deadline:
+                raise ServiceUnreachable(
+                    f"Topic {name!r} has partitions without a leader.", "check the brokers"
+                )
+            time.sleep(0.02)
+
+    def _not_created(self, name: str, error: KafkaError) -> Exception:
+        if error.code() in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS):
+            return ConfigurationError(
+                f"Kafka cannot create topic {name!r}: {error.str()}.",
+                "mend partitions or replication in its [[topics]] entry",
+            )
+        return explained(error, f"creating topic {name!r}")
+
+    @cached_property
+    def _admin(self) -> Any:
+        return connect(AdminClient, self._options, self._complaints)
+
+    def _answers(self, ask: Callable[[], Mapping[Any, Any]], doing: str) -> dict[Any, Any]:
+        """Return what the brokers say about each thing that exists; a question that was cut off is asked again."""
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return dict(self._existing(ask()))
+            except KafkaException as failure:
+                error = error_of(failure)
+                if error.code() not in _PASSES or time.monotonic() > deadline:
+                    raise explained(error, doing) from failure
+                time.sleep(0.05)
+
+    def _existing(self, futures: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        for thing, future in futures.items():
+            try:
+                yield thing, self._answer(future)
+            except KafkaException as failure:
+                if error_of(failure).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
+
+    def _ask(self, future: Any, doing: str) -> Any:
+        try:
+            return self._answer(future)
+        except KafkaException as failure:
+            raise explained(error_of(failure), doing) from failure
+
+    def _answer(self, future: Any) -> Any:
+        """Wait for a broker's answer, unless it is sure that none will come."""
+        self._complaints.clear()
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return future.result(0.1)
+            except TimeoutError:
+                self._admin.poll(0)
+                if self._complaints.denied or time.monotonic() > deadline:
+                    silence = KafkaError(KafkaError._TIMED_OUT)
+                    raise KafkaException(self._complaints.behind(silence)) from None
+
+
+def _topic(description: TopicDescription) -> Topic:
+    return Topic(description.name, str(description.topic_id), len(description.partitions))
+
+
+def _gone(topic: Topic) -> NotFound:
+    return NotFound(
+        f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
+        "run again: a recreated topic is read from its beginning",
+    )

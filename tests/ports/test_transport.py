@@ -1,0 +1,268 @@
+"""What every transport guarantees, checked on each of them."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from admitone.core.errors import ConfigurationError, Fenced, NotFound
+from admitone.transport.folder_log import FolderLog
+from admitone.transport.port import (
+    OUTGOING_SCHEMA,
+    RECORD_SCHEMA,
+    Topic,
+    TopicConfig,
+    Transport,
+)
+from tests.support.pipeline import kafka_log
+
+OpenTransport = Callable[[], Transport]
+
+
+@pytest.fixture(params=["folder", "kafka"])
+def open_transport(request: pytest.FixtureRequest, tmp_path: Path) -> OpenTransport:
+    if request.param == "folder":
+        return lambda: FolderLog(tmp_path / "log")
+    broker = request.getfixturevalue("kafka_broker")
+    return lambda: kafka_log(broker)
+
+
+@pytest.fixture
+def transport(open_transport: OpenTransport) -> Transport:
+    return open_transport()
+
+
+@pytest.fixture
+def name() -> str:
+    """Return the name of a topic, and of a producer, that nobody else uses."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+def records(*values: str, partition: int = 0) -> pa.Table:
+    return pa.table(
+        {
+            "partition": [partition] * len(values),
+            "key": [b"k"] * len(values),
+            "value": [value.encode() for value in values],
+            "headers": [[{"key": "h", "value": value.encode()}] for value in values],
+        },
+        schema=OUTGOING_SCHEMA,
+    )
+
+
+def everything(transport: Transport, name: str, partition: int = 0) -> list[tuple[int, str]]:
+    topic = transport.topic(name)
+    end = transport.ends(topic)[partition]
+    return [
+        (row["offset"], row["value"].decode())
+        for batch in transport.read(topic, partition, 0, end)
+        for row in batch.to_pylist()
+    ]
+
+
+def values_of(transport: Transport, name: str, partition: int = 0) -> list[str]:
+    return [value for _, value in everything(transport, name, partition)]
+
+
+def test_what_was_appended_is_read_back_in_order_at_its_offsets(
+    transport: Transport, name: str
+) -> None:
+    transport.create_topic(name, 2)
+    epoch = transport.init_producer(name)
+    first = transport.append(name, epoch, {name: records("a", "b")}).offsets[name]
+    second = transport.append(name, epoch, {name: records("c")}).offsets[name]
+
+    given = [*first.to_pylist(), *second.to_pylist()]
+    assert given == sorted(set(given))
+    assert everything(transport, name) == list(zip(given, "abc", strict=True))
+    assert everything(transport, name, partition=1) == []
+
+
+def test_offsets_come_back_in_the_order_the_records_were_handed_over(
+    transport: Transport, name: str
+) -> None:
+    transport.create_topic(name, 3)
+    epoch = transport.init_producer(name)
+    numbers = (2, 0, 1, 5, 3, 4, 8)
+    table = pa.concat_tables([records(str(each), partition=each % 3) for each in numbers])
+    appended = transport.append(name, epoch, {name: table})
+
+    for number, offset in zip(numbers, appended.offsets[name].to_pylist(), strict=True):
+        assert (offset, str(number)) in everything(transport, name, number % 3)
+    assert values_of(transport, name, 2) == ["2", "5", "8"]
+
+
+def test_records_have_the_columns_of_the_kafka_source(transport: Transport, name: str) -> None:
+    topic = transport.create_topic(name, 1)
+    appended = transport.append(name, transport.init_producer(name), {name: records("a")})
+    (batch,) = transport.read(topic, 0, 0, transport.ends(topic)[0])
+
+    assert batch.schema == RECORD_SCHEMA
+    (row,) = batch.to_pylist()
+    assert row["headers"] == [{"key": "h", "value": b"a"}]
+    assert (row["topic"], row["partition"], row["timestampType"]) == (name, 0, 1)
+    assert int(row["timestamp"].timestamp() * 1000) == appended.published_at
+
+
+def test_absent_keys_values_and_headers_stay_absent(transport: Transport, name: str) -> None:
+    topic = transport.create_topic(name, 1)
+    nothing = pa.Table.from_pylist(
+        [{"partition": 0, "key": None, "value": None, "headers": []}], schema=OUTGOING_SCHEMA
+    )
+    transport.append(name, transport.init_producer(name), {name: nothing})
+    (batch,) = transport.read(topic, 0, 0, transport.ends(topic)[0])
+
+    (row,) = batch.to_pylist()
+    assert (row["key"], row["value"], row["headers"]) == (None, None, [])
+
+
+def test_an_append_to_several_topics_is_one_transaction(transport: Transport, name: str) -> None:
+    other = f"{name}-u"
+    transport.create_topic(name, 1)
+    transport.create_topic(other, 1)
+    old = transport.init_producer(name)
+    new = transport.init_producer(name)
+    with pytest.raises(Fenced):
+        transport.append(name, old, {name: records("a"), other: records("b")})
+    assert values_of(transport, name) == values_of(transport, other) == []
+
+    transport.append(name, new, {name: records("a"), other: records("b")})
+    assert values_of(transport, name) + values_of(transport, other) == ["a", "b"]
+
+
+def test_a_fenced_producer_leaves_nothing_behind(open_transport: OpenTransport, name: str) -> None:
+    zombie, successor = open_transport(), open_transport()
+    zombie.create_topic(name, 1)
+    old = zombie.init_producer(name)
+    new = successor.init_producer(name)
+    successor.append(name, new, {name: records("successor")})
+    with pytest.raises(Fenced):
+        zombie.append(name, old, {name: records("zombie")})
+
+    successor.append(name, new, {name: records("again")})
+    assert values_of(successor, name) == ["successor", "again"]
+
+
+def test_producers_with_other_names_do_not_fence_each_other(
+    transport: Transport, name: str
+) -> None:
+    transport.create_topic(name, 1)
+    one, two = transport.init_producer(f"{name}-one"), transport.init_producer(f"{name}-two")
+    transport.append(f"{name}-one", one, {name: records("a")})
+    transport.append(f"{name}-two", two, {name: records("b")})
+
+    assert values_of(transport, name) == ["a", "b"]
+
+
+def test_a_range_is_read_without_its_end(transport: Transport, name: str) -> None:
+    topic = transport.create_topic(name, 1)
+    epoch = transport.init_producer(name)
+    offsets = [
+        transport.append(name, epoch, {name: records(value)}).offsets[name][0].as_py()
+        for value in "abcdef"
+    ]
+    found = [
+        row["value"]
+        for batch in transport.read(topic, 0, offsets[2], offsets[4])
+        for row in batch.to_pylist()
+    ]
+
+    assert found == [b"c", b"d"]
+
+
+def test_the_next_record_is_found_across_whatever_else_takes_offsets(
+    transport: Transport, name: str
+) -> None:
+    topic = transport.create_topic(name, 1)
+    epoch = transport.init_producer(name)
+    first, second = (
+        transport.append(name, epoch, {name: records(value)}).offsets[name][0].as_py()
+        for value in "ab"
+    )
+    # What was read is readable: a broker may answer a commit before it has marked it.
+    assert values_of(transport, name) == ["a", "b"]
+    (end,) = transport.ends(topic)
+
+    assert transport.ends(topic, readable=True) == [end]
+    assert transport.next_record(topic, 0, 0, end) == first
+    assert transport.next_record(topic, 0, first + 1, end) == second
+    assert transport.next_record(topic, 0, second + 1, end) == end
+
+
+def test_a_recreated_topic_is_another_topic(transport: Transport, name: str) -> None:
+    before = transport.create_topic(name, 1)
+    transport.append(name, transport.init_producer(name), {name: records("old")})
+    transport.delete_topic(name)
+    after = transport.create_topic(name, 1)
+
+    assert after.topic_id != before.topic_id
+    assert everything(transport, name) == []
+    with pytest.raises(NotFound):
+        transport.ends(before)
+    with pytest.raises(NotFound):
+        list(transport.read(before, 0, 0, 1))
+
+
+def test_creating_a_topic_again_returns_it_and_another_partition_count_is_refused(
+    transport: Transport, name: str
+) -> None:
+    topic = transport.create_topic(name, 2)
+    assert transport.create_topic(name, 2) == topic
+    with pytest.raises(ConfigurationError, match="has 2 partitions"):
+        transport.create_topic(name, 3)
+
+
+def test_topics_are_described_as_they_are(transport: Transport, name: str) -> None:
+    config = TopicConfig(replication=1, retention_ms=86_400_000, cleanup_policy="compact")
+    topic = transport.create_topic(name, 2, config)
+    found = transport.describe([name, f"{name}-missing"])
+
+    assert list(found) == [name]
+    assert found[name].topic == topic == transport.topic(name)
+    assert found[name].append_time
+    assert found[name].config in (None, config)
+
+
+def test_an_unknown_topic_is_named(transport: Transport) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        transport.topic("nowhere")
+    with pytest.raises(NotFound, match="nowhere"):
+        transport.ends(Topic("nowhere", "no-such-id", 1))
+
+
+def test_appends_at_the_same_time_share_no_offset(open_transport: OpenTransport, name: str) -> None:
+    open_transport().create_topic(name, 1)
+    given: list[int] = []
+
+    def produce(producer: str) -> None:
+        mine = open_transport()
+        epoch = mine.init_producer(producer)
+        for _ in range(10):
+            appended = mine.append(producer, epoch, {name: records("x", "y")})
+            given.extend(appended.offsets[name].to_pylist())
+        mine.close()
+
+    threads = [threading.Thread(target=produce, args=(f"{name}-{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(given) == len(set(given)) == 80
+    assert sorted(given) == [offset for offset, _ in everything(open_transport(), name)]
+
+
+def test_append_time_never_goes_back(
+    transport: Transport, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport.create_topic(name, 1)
+    epoch = transport.init_producer(name)
+    first = transport.append(name, epoch, {name: records("a")}).published_at
+    monkeypatch.setattr("time.time_ns", lambda: 1_000_000)
+
+    assert transport.append(name, epoch, {name: records("b")}).published_at >= first

@@ -1,0 +1,344 @@
+"""Trouble with the topics under the boundary itself, block by block: a clear outcome, never silent loss."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
+
+from admitone.boundary.reconciliation import reconcile
+from admitone.core.decisions import BlockState
+from admitone.core.errors import ContractDrift, Fenced, IntegrityError, NotFound, ServiceUnreachable
+from admitone.ledger.books import books
+from admitone.spark.boundary_query import next_offsets, note_read
+from admitone.spark.log_stream import begin_at
+from admitone.transport.ingest import partition_for
+from tests.faults.kafka_harness import compare_with_receipts, make_home
+from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_records import new_name, open_transaction
+from tests.support.flaky import Flaky
+from tests.support.pipeline import Pipeline, event
+
+ADMITTED = [("ADMITTED", None)]
+AGAIN = ("DUPLICATE", None)
+
+
+class Site:
+    """A home folder with topics of its own; each `pipeline()` is a process that starts anew."""
+
+    def __init__(self, home: Path, broker: KafkaBroker) -> None:
+        self.home, self.broker = home, broker
+        make_home(home, broker.bootstrap)
+
+    def pipeline(self, **transport: Any) -> Pipeline:
+        return Pipeline(self.home, transport={"raw_partitions": 1, **transport})
+
+    def run(self, pipeline: Pipeline) -> Pipeline:
+        """Start, and decide everything from the marks to the end, as the streaming door does."""
+        boundary, topic = pipeline.boundary, pipeline.topic
+        generation = boundary.start(topic)
+        begin = begin_at(boundary.transport, [topic], {topic.name: next_offsets(boundary, topic)})
+        note_read(boundary, topic, dict(enumerate(begin[topic])))
+        for number, end in enumerate(boundary.transport.ends(topic)):
+            owned = pipeline.own(number, generation)
+            for batch in boundary.transport.read(topic, number, begin[topic][number], end):
+                list(owned.admit(pa.Table.from_batches([batch])))
+            note_read(boundary, topic, {number: end})
+        pipeline.run(partitions=())
+        return pipeline
+
+    def recreate(self, pipeline: Pipeline) -> Pipeline:
+        pipeline.transport.delete_topic(pipeline.topic.name)
+        return self.pipeline()
+
+    def in_order(self, pipeline: Pipeline) -> None:
+        assert pipeline.problems() == []
+        assert compare_with_receipts(self.home, self.broker.bootstrap) == []
+        assert all(run["balanced"] for run in books(pipeline.ledger)["runs"])
+
+
+@pytest.fixture
+def site(tmp_path: Path, kafka_broker: KafkaBroker) -> Site:
+    return Site(tmp_path, kafka_broker)
+
+
+def events(name: str, count: int) -> list[bytes]:
+    return [event(f"{name}{number}") for number in range(count)]
+
+
+def test_a_recreated_topic_is_read_from_its_beginning_by_a_new_producer(site: Site) -> None:
+    old = site.pipeline()
+    old.ingest(*events("old", 3))
+    site.run(old)
+    # As many records as before, the offsets the same: nothing of it may pass for what was read.
+    new = site.recreate(old)
+    new.ingest(event("new0"), event("old1"), event("new1"))
+    site.run(new)
+
+    assert new.verdicts("new0") == new.verdicts("new1") == ADMITTED
+    assert new.verdicts("old1") == [*ADMITTED, AGAIN]
+    assert len({info.source.producer_id for info in new.ledger.sources()}) == 2
+    (run,) = books(new.ledger)["runs"]
+    assert (run["deliveries"], run["re_read"], run["replayed"]) == (6, 0, 0)
+    site.in_order(new)
+
+
+@pytest.mark.parametrize("and_created", [True, False], ids=["recreated", "deleted"])
+def test_a_topic_that_goes_between_two_blocks_ends_the_task_and_loses_no_decision(
+    and_created: bool, site: Site
+) -> None:
+    old = site.pipeline()
+    old.ingest(*events("old", 3))
+    generation = old.boundary.start(old.topic)
+    owned, records = old.own(0, generation), old.records(0)
+    list(owned.admit(records.slice(0, 1)))
+    old.transport.delete_topic(old.topic.name)
+    if and_created:
+        site.pipeline().ingest(*events("new", 3))
+    with pytest.raises(IntegrityError if and_created else NotFound, match=old.topic.name):
+        list(owned.admit(records.slice(1)))
+    # Its records are on the log: whoever comes next settles it before anything else.
+    assert [block.state for block in old.ledger.blocks()] == ["SETTLED", "IN_FLIGHT"]
+
+    new = site.pipeline()
+    if not and_created:
+        new.ingest(*events("new", 3))
+    new.ingest(event("old2"))
+    site.run(new)
+    assert [new.verdicts(f"new{number}") for number in range(3)] == [ADMITTED] * 3
+    assert [new.verdicts(f"old{number}") for number in range(2)] == [ADMITTED] * 2
+    assert new.verdicts("old2") == [*ADMITTED, AGAIN]
+    site.in_order(new)
+
+
+def test_an_owner_of_the_old_topic_wakes_up_when_the_new_one_is_read(site: Site) -> None:
+    old = site.pipeline()
+    old.ingest(*events("e", 2))
+    generation = old.boundary.start(old.topic)
+    owned, records = old.own(0, generation), old.records(0)
+    new = site.recreate(old)
+    new.ingest(*events("e", 2))
+    site.run(new)
+    with pytest.raises((Fenced, IntegrityError)):
+        list(owned.admit(records))
+
+    site.run(new)
+    assert [new.verdicts(f"e{number}")[0] for number in range(2)] == ADMITTED * 2
+    site.in_order(new)
+
+
+def test_partitions_that_were_added_are_read_once_the_configuration_says_so(site: Site) -> None:
+    narrow = site.pipeline()
+    moved = [f"e{number}" for number in range(8)]
+    narrow.ingest(*map(event, moved))
+    site.run(narrow)
+    administrator = site.broker.administrator()
+    (added,) = administrator.create_partitions([NewPartitions(narrow.topic.name, 3)]).values()
+    added.result(30)
+    with pytest.raises(ContractDrift, match="raw_partitions"):
+        site.pipeline()
+
+    wide = site.pipeline(raw_partitions=3)
+    wide.ingest(*map(event, moved), *events("f", 8))
+    assert {partition_for(event(name), 3) for name in moved} == {0, 1, 2}
+    site.run(wide)
+    # The same events in other partitions are the same events.
+    assert all(wide.verdicts(name) == [*ADMITTED, AGAIN] for name in moved)
+    assert all(wide.verdicts(f"f{number}") == ADMITTED for number in range(8))
+    site.in_order(wide)
+
+
+def test_records_that_expired_before_they_were_read_stop_the_reader(site: Site) -> None:
+    pipeline = site.pipeline(raw_retention="1s")
+    site.run(pipeline)
+    pipeline.ingest(*events("lost", 3))
+    await_start(pipeline, 3)
+    pipeline.ingest(*events("kept", 2))
+
+    with pytest.raises(IntegrityError, match="removed before they were read"):
+        site.run(site.pipeline(raw_retention="1s"))
+    assert pipeline.decisions() == []
+
+
+def test_records_that_expired_after_they_were_decided_are_not_missed(site: Site) -> None:
+    pipeline = site.pipeline(raw_retention="1s")
+    pipeline.ingest(*events("done", 3))
+    site.run(pipeline)
+    await_start(pipeline, 3)
+    again = site.pipeline(raw_retention="1s")
+    again.ingest(*events("more", 2))
+    site.run(again)
+
+    assert [again.verdicts(f"more{number}") for number in range(2)] == [ADMITTED] * 2
+    site.in_order(again)
+
+
+def await_start(pipeline: Pipeline, offset: int) -> None:
+    deadline = time.monotonic() + 60
+    while pipeline.transport.starts(pipeline.topic)[0] < offset:
+        assert time.monotonic() < deadline, "nothing expires"
+        time.sleep(0.1)
+
+
+def test_a_log_that_ends_before_the_mark_stops_the_reader(site: Site) -> None:
+    pipeline = site.pipeline()
+    pipeline.ingest(*events("e", 3))
+    site.run(pipeline)
+    (end,) = pipeline.transport.ends(pipeline.topic)
+    # As if a broker had come back with an older copy of the partition.
+    note_read(pipeline.boundary, pipeline.topic, {0: end + 5})
+
+    with pytest.raises(IntegrityError, match="the log lost records"):
+        site.run(site.pipeline())
+
+
+def test_deletions_under_an_owner_are_errors_of_the_read_not_an_empty_partition(site: Site) -> None:
+    pipeline = site.pipeline()
+    pipeline.ingest(*events("e", 3))
+    site.run(pipeline)
+    pipeline.ingest(*events("lost", 3))
+    (start,) = next_offsets(pipeline.boundary, pipeline.topic).values()
+    (end,) = pipeline.transport.ends(pipeline.topic)
+    administrator = site.broker.administrator()
+    place = TopicPartition(pipeline.topic.name, 0, end)
+    administrator.delete_records([place])[place].result(30)
+
+    with pytest.raises(IntegrityError, match=f"no records at offset {start}"):
+        list(pipeline.transport.read(pipeline.topic, 0, start, end))
+
+
+def ambiguous(pipeline: Pipeline, *words: str) -> Flaky:
+    """Let a publish end without anybody knowing how, and leave its block in flight behind."""
+    flaky = Flaky(pipeline.transport, *words)
+    pipeline.boundary.transport = flaky
+    pipeline.ingest(*events("e", 3))
+    with pytest.raises(ServiceUnreachable):
+        pipeline.run()
+    flaky.heal()
+    return flaky
+
+
+def test_a_destination_whose_records_are_gone_cannot_tell_and_nothing_is_published_again(
+    site: Site,
+) -> None:
+    pipeline = site.pipeline()
+    ambiguous(pipeline, "down-after")
+    entry = next(e for e in pipeline.settings.topics if "page_view" in e.event_types)
+    topic = pipeline.transport.topic(entry.topic)
+    (end,) = pipeline.transport.ends(topic)
+    administrator = site.broker.administrator()
+    place = TopicPartition(topic.name, 0, end)
+    administrator.delete_records([place])[place].result(30)
+
+    site.run(pipeline)
+    assert [block.state for block in pipeline.ledger.blocks()] == [BlockState.AMBIGUOUS]
+    assert pipeline.transport.ends(topic) == [end]
+    assert [found.how for found in reconcile(pipeline.boundary)] == ["unknown: the log cannot tell"]
+
+
+def test_an_ambiguous_block_behind_an_open_transaction_stays_until_the_log_can_tell(
+    site: Site,
+) -> None:
+    pipeline = site.pipeline()
+    pipeline.run()
+    entry = next(e for e in pipeline.settings.topics if "page_view" in e.event_types)
+    other = open_transaction(site.broker, entry.topic)
+    ambiguous(pipeline, "down-after")
+    assert [found.how for found in reconcile(pipeline.boundary)] == ["unknown: the log cannot tell"]
+    other.abort_transaction(20)
+    assert [found.how for found in reconcile(pipeline.boundary)] == ["found on the log"]
+
+    site.run(pipeline)
+    assert all(pipeline.verdicts(f"e{number}") == ADMITTED for number in range(3))
+    site.in_order(pipeline)
+
+
+def test_two_pipelines_of_the_same_name_on_two_raw_topics_do_not_fence_each_other(
+    site: Site,
+) -> None:
+    one, two = site.pipeline(), site.pipeline(raw_topic=new_name())
+    one.ingest(*events("a", 2))
+    two.ingest(*events("a", 2), *events("b", 2))
+    generation = one.boundary.start(one.topic)
+    owned = one.own(0, generation)
+    site.run(two)
+    list(owned.admit(one.records(0)))
+
+    site.run(one)
+    assert sorted(one.verdicts("a0")) == [*ADMITTED, AGAIN]
+    assert one.verdicts("b0") == ADMITTED
+    site.in_order(one)
+
+
+def test_an_event_the_broker_finds_too_large_is_quarantined_and_the_rest_of_its_block_admitted(
+    site: Site,
+) -> None:
+    pipeline = site.pipeline()
+    pipeline.run()
+    entry = next(e for e in pipeline.settings.topics if "page_view" in e.event_types)
+    administrator = site.broker.administrator()
+    limit = ConfigEntry("max.message.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, entry.topic, incremental_configs=[limit])
+    administrator.incremental_alter_configs([topic])[topic].result(30)
+    large = event("large", {"url": f"/{os.urandom(5_000).hex()}"})
+    pipeline.ingest(*events("e", 50), large, *events("f", 50), large)
+    site.run(pipeline)
+
+    assert pipeline.verdicts("large") == [("QUARANTINED", "PUBLISH_FAILED")] * 2
+    assert all(pipeline.verdicts(f"{name}{n}") == ADMITTED for name in "ef" for n in range(50))
+    site.in_order(pipeline)
+
+
+def ledger_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("ledger.db*"))
+
+
+def copy_ledger(site: Site, name: str) -> Path:
+    """Return a folder with the ledger as it is now."""
+    copy = site.home / name
+    copy.mkdir()
+    for file in ledger_files(site.home / "data"):
+        shutil.copy(file, copy)
+    return copy
+
+
+def replace_ledger(site: Site, copy: Path | None) -> None:
+    """Put another ledger in place of the present one, or none."""
+    for file in ledger_files(site.home / "data"):
+        file.unlink()
+    for file in ledger_files(copy) if copy else ():
+        shutil.copy(file, site.home / "data")
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "restored"])
+def test_a_ledger_that_is_older_than_the_log_admits_nothing(lost: bool, site: Site) -> None:
+    pipeline = site.pipeline()
+    pipeline.ingest(*events("e", 3))
+    site.run(pipeline)
+    older = copy_ledger(site, "older")
+    pipeline.ingest(*events("f", 3))
+    site.run(pipeline)
+    newest = copy_ledger(site, "newest")
+
+    replace_ledger(site, None if lost else older)
+    with pytest.raises(IntegrityError, match="older than the log"):
+        site.run(site.pipeline())
+    replace_ledger(site, newest)
+    restored = site.pipeline()
+    restored.ingest(*events("g", 3))
+    site.run(restored)
+    assert all(restored.verdicts(f"{name}0") == ADMITTED for name in "efg")
+    site.in_order(restored)

@@ -1,0 +1,390 @@
+"""A ledger that was restored from an older copy catches up with the log, and nothing is admitted twice."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from admitone.boundary.doors import Delivery, DoorSlot
+from admitone.boundary.reconciliation import reconcile
+from admitone.boundary.restore.read_back import ReadBack, read_back
+from admitone.core.decisions import BlockState
+from admitone.core.errors import IntegrityError, ServiceUnreachable
+from admitone.evidence import open_store
+from admitone.evidence.audit.gate import gate_of
+from admitone.evidence.audit.verify import verify_run
+from admitone.ledger.books import books
+from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
+from tests.protocol.test_ambiguity import on_the_log
+from tests.protocol.test_release import FUTURE, release_all
+from tests.support.closing import close_green
+from tests.support.copies import copy_of
+from tests.support.flaky import Flaky
+from tests.support.pipeline import Pipeline, event
+
+pytestmark = pytest.mark.usefixtures("either_ledger")
+
+PARTITIONS = 3
+SECTIONS: dict[str, dict[str, Any]] = {
+    "transport": {"raw_partitions": PARTITIONS},
+    "pipeline": {"max_block": 7, "quarantine_limit": 1.0},
+}
+_names = count()
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Pipeline:
+    return Pipeline(tmp_path, **SECTIONS)
+
+
+@pytest.fixture
+def again(tmp_path: Path) -> Callable[[], Pipeline]:
+    """Open the same home once more, as another process does."""
+    return lambda: Pipeline(tmp_path, **SECTIONS)
+
+
+def deliver(pipeline: Pipeline, deliveries: Iterable[tuple[int, bytes]]) -> None:
+    """Append lines to partitions of the raw log, whatever the events' ids."""
+    partitions, lines = zip(*deliveries, strict=True)
+    name = f"test-{next(_names)}"
+    table = pa.table(
+        [
+            pa.array(partitions, pa.int32()),
+            pa.nulls(len(lines), pa.binary()),
+            pa.array(lines, pa.binary()),
+            pa.array([[]] * len(lines), HEADERS_TYPE),
+        ],
+        schema=OUTGOING_SCHEMA,
+    )
+    epoch = pipeline.transport.init_producer(name)
+    pipeline.transport.append(name, epoch, {pipeline.topic.name: table})
+
+
+def traffic(seed: int, first: int, events: int) -> list[tuple[int, bytes]]:
+    """Return deliveries over all partitions: duplicates and contradictions of each other, and rubbish."""
+    chance = random.Random(seed)
+    found = []
+    for _ in range(events):
+        number = chance.randrange(max(0, first - 10), first + events // 2)
+        payload = {"referrer": "/other"} if chance.random() < 0.15 else None
+        line = event(f"e{number}", payload) if chance.random() < 0.9 else b"no json"
+        found.append((chance.randrange(PARTITIONS), line))
+    return found
+
+
+def by_position(pipeline: Pipeline) -> dict[tuple[int, ...], tuple[Any, ...]]:
+    """Return what was decided at each source position, and where it went."""
+    return {
+        tuple(row["source"].values()): (
+            row["verdict"], row["reason"], row["identity"], row["payload_hash"], str(row["bus"]),
+            str(row["first"]),
+        )
+        for row in pipeline.decisions()
+    }  # fmt: skip
+
+
+def restored(pipeline: Pipeline) -> list[ReadBack]:
+    with pytest.raises(IntegrityError, match="reconcile --restored"):
+        pipeline.run()
+    return read_back(pipeline.boundary, pipeline.topic, open_store(pipeline.settings))
+
+
+def one_event_behind(pipeline: Pipeline, tmp_path: Path, later: bytes | None = None) -> None:
+    """Admit an event, copy the ledger, admit another, and put the copy back."""
+    deliver(pipeline, [(0, event("a"))])
+    pipeline.run()
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    deliver(pipeline, [(0, later or event("b"))])
+    pipeline.run()
+    pipeline.ledger.close()
+    restore()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_was_decided_since_is_decided_the_same_again(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path, seed: int
+) -> None:
+    first, second = traffic(seed, 0, 60), traffic(seed + 100, 30, 120)
+    deliver(pipeline, first)
+    pipeline.run([1, 2, 0])
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    for start in range(0, len(second), 40):
+        deliver(pipeline, second[start : start + 40])
+        pipeline.run([2, 0, 1] if start % 80 else [0, 2, 1])
+    before, on_log = by_position(pipeline), on_the_log(pipeline)
+    pipeline.ledger.close()
+    restore()
+
+    behind = again()
+    assert sum(part.unknown for part in restored(behind)) == 0
+    behind.run()
+
+    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert on_the_log(behind) == on_log
+    assert behind.problems() == []
+
+    deliver(behind, [*first, *second])
+    behind.run()
+    assert on_the_log(behind) == on_log
+    assert max(Counter(on_log).values()) == 1
+    assert behind.problems() == []
+    assert all(run["balanced"] for run in books(behind.ledger)["runs"])
+
+
+def _without_moments(found: dict[tuple[int, ...], tuple[Any, ...]]) -> object:
+    """Leave out when a record was published: a block that was cut elsewhere names another moment."""
+    return {
+        position: (*rest[:4], rest[4].partition("'published_at'")[0], rest[5])
+        for position, rest in found.items()
+    }
+
+
+def test_a_lost_ledger_comes_back_from_the_log_alone(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    assert pipeline.ledger.runs() == {}
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    deliver(pipeline, [(n % PARTITIONS, event(f"e{n}")) for n in range(30)])
+    pipeline.run()
+    pipeline.ledger.close()
+    pipeline.ledger.close()
+    restore()
+
+    behind = again()
+    assert sum(part.admitted for part in restored(behind)) == 30
+    behind.run()
+    assert Counter(on_the_log(behind)) == Counter(f"e{n}" for n in range(30))
+    assert behind.problems() == []
+
+
+def test_a_run_can_be_closed_and_verified_afterwards(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    deliver(pipeline, [(n % PARTITIONS, event(f"e{n}")) for n in range(20)])
+    pipeline.run()
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    deliver(pipeline, [(n % PARTITIONS, event(f"e{n}")) for n in range(10, 40)])
+    pipeline.run()
+    pipeline.ledger.close()
+    restore()
+    behind = again()
+    restored(behind)
+    behind.run()
+
+    gate = gate_of("default", behind.ledger, behind.transport, behind.settings)
+    assert gate.green
+    close_green("default", behind.ledger, behind.transport, behind.settings)
+    assert verify_run("default", behind.ledger, behind.transport, behind.settings).verified
+
+
+def test_what_came_through_doors_is_put_back_from_the_records(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    deliver(pipeline, [(0, event("a")), (1, event("late", **FUTURE))])
+    pipeline.run()
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    slot = DoorSlot(pipeline.boundary, 0)
+    list(slot.admit([Delivery(event("b")), Delivery(event("a")), Delivery(event("c"), "other")]))
+    deliver(pipeline, [(2, event("b")), (2, event("d"))])
+    mended = Pipeline(tmp_path, **{**SECTIONS, "pipeline": {"future_tolerance": "50000d"}})
+    release_all(mended)
+    assert sorted(on_the_log(mended)) == ["a", "b", "c", "d", "late"]
+    before = by_position(mended)
+    pipeline.ledger.close()
+    mended.ledger.close()
+    restore()
+
+    behind = again()
+    restored(behind)
+    behind.run()
+    after = by_position(behind)
+    assert {k: v for k, v in before.items() if v[0] == "ADMITTED"} == {
+        k: v for k, v in after.items() if v[0] == "ADMITTED"
+    }
+    assert behind.problems() == []
+    (rows,) = DoorSlot(behind.boundary, 0).admit([Delivery(event("c"), "other")])
+    assert [row["verdict"] for row in rows] == ["DUPLICATE"]
+    assert sorted(on_the_log(behind)) == ["a", "b", "c", "d", "late"]
+
+
+def _one_of_unknown_fate(pipeline: Pipeline, lines: list[tuple[int, bytes]]) -> None:
+    """Deliver lines whose publish fails, and nobody can say how."""
+    deliver(pipeline, lines)
+    generation = pipeline.boundary.start(pipeline.topic)
+    owned = pipeline.own(lines[0][0], generation)
+    flaky = Flaky(pipeline.transport, "down-before")
+    pipeline.boundary.transport = owned._transport = flaky  # type: ignore[assignment]
+    with pytest.raises(ServiceUnreachable):
+        list(owned.admit(pipeline.records(lines[0][0])))
+    pipeline.boundary.transport = pipeline.transport
+    assert len(pipeline.ledger.blocks(states=[BlockState.AMBIGUOUS])) == 1
+
+
+@pytest.mark.parametrize("copied", ["before", "while it is unknown"])
+def test_a_late_publish_is_found_under_the_numbers_it_got(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path, copied: str
+) -> None:
+    deliver(pipeline, [(0, event("a"))])
+    pipeline.run()
+    early = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "early")
+    _one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
+    later = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "later")
+    list(reconcile(pipeline.boundary))
+    pipeline.run()
+    assert sorted(on_the_log(pipeline)) == ["a", "b", "c"]
+    (early if copied == "before" else later)()
+
+    behind = again()
+    assert sum(part.published_late for part in restored(behind)) == 2
+    behind.run()
+    assert sorted(on_the_log(behind)) == ["a", "b", "c"]
+    assert behind.problems() == []
+    deliver(behind, [(1, event(name)) for name in "abc"])
+    behind.run()
+    assert sorted(on_the_log(behind)) == ["a", "b", "c"]
+
+
+LONG = {"title": "x" * 2_000}
+STRICT = {**SECTIONS, "pipeline": {**SECTIONS["pipeline"], "max_event_bytes": 1_000}}
+
+
+def test_what_is_not_on_the_log_is_published_late(
+    again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    """It was refused then and would be admitted now; its number is behind what readers have seen."""
+    strict = Pipeline(tmp_path, **STRICT)
+    deliver(strict, [(0, event("a"))])
+    strict.run()
+    restore = copy_of(strict.ledger, strict.settings, tmp_path / "copy")
+    deliver(strict, [(0, event("b")), (0, event("long", LONG)), (0, event("c"))])
+    strict.run()
+    strict.ledger.close()
+    restore()
+
+    behind = again()
+    assert sum(part.unknown for part in restored(behind)) == 1
+    behind.run()
+    assert on_the_log(behind) == ["a", "b", "c", "long"]
+    assert behind.verdicts("long") == [("ADMITTED", None)]
+    assert behind.problems() == []
+
+
+def test_what_the_rules_would_refuse_now_stops_it(pipeline: Pipeline, tmp_path: Path) -> None:
+    one_event_behind(pipeline, tmp_path, event("b", LONG))
+
+    behind = Pipeline(tmp_path, **STRICT)
+    with pytest.raises(IntegrityError, match="would not be admitted now"):
+        restored(behind)
+    assert behind.ledger.blocks(states=[BlockState.IN_FLIGHT]) == []
+
+
+def test_deliveries_that_are_gone_are_a_gap_that_is_refused(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    one_event_behind(pipeline, tmp_path)
+    pipeline.transport.delete_topic(pipeline.topic.name)
+
+    with pytest.raises(IntegrityError, match="are gone"):
+        restored(again())
+
+
+def test_reading_back_twice_changes_nothing(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    one_event_behind(pipeline, tmp_path)
+    behind = again()
+    restored(behind)
+    decided = by_position(behind)
+
+    assert read_back(behind.boundary, behind.topic, open_store(behind.settings)) == []
+    assert by_position(behind) == decided
+
+
+class Trimmed:
+    """A log whose admitted records were taken by retention, all up to now."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._starts = transport.ends(transport.topic("admitted.traffic"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def starts(self, topic: Topic) -> list[int]:
+        here = topic.name == "admitted.traffic"
+        return self._starts if here else self._transport.starts(topic)
+
+
+@pytest.mark.parametrize("with_receipts", [True, False])
+def test_what_the_log_no_longer_holds_is_read_back_from_receipts(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path, with_receipts: bool
+) -> None:
+    deliver(pipeline, [(0, event("a"))])
+    pipeline.run()
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    deliver(pipeline, [(2, event("b")), (0, event("c")), (1, event("b")), (0, b"no json")])
+    pipeline.run([2, 1, 0])
+    before, on_log = by_position(pipeline), on_the_log(pipeline)
+    pipeline.ledger.close()
+    restore()
+    store = open_store(pipeline.settings)
+    if not with_receipts:
+        for path in store.list("runs"):
+            store.delete(path)
+    behind = again()
+    behind.boundary.transport = Trimmed(behind.transport)  # type: ignore[assignment]
+
+    if not with_receipts:
+        with pytest.raises(IntegrityError, match="not receipts for all of them"):
+            read_back(behind.boundary, behind.topic, store)
+        return
+    assert sum(part.admitted for part in read_back(behind.boundary, behind.topic, store)) == 2
+    behind.boundary.transport = behind.transport
+    behind.run()
+    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert on_the_log(behind) == on_log
+    assert behind.problems() == []
+
+
+@pytest.mark.parametrize("decided", [0, 1, 4])
+def test_reading_back_can_be_interrupted_and_begun_again(
+    pipeline: Pipeline,
+    again: Callable[[], Pipeline],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    decided: int,
+) -> None:
+    deliver(pipeline, traffic(1, 0, 30))
+    pipeline.run([1, 2, 0])
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    deliver(pipeline, traffic(2, 15, 60))
+    pipeline.run([2, 0, 1])
+    before, on_log = by_position(pipeline), on_the_log(pipeline)
+    pipeline.ledger.close()
+    restore()
+    interrupted = again()
+    conclude, calls = interrupted.ledger.conclude, count()
+
+    def crash(*arguments: Any) -> None:
+        if next(calls) == decided:
+            raise KeyboardInterrupt
+        conclude(*arguments)
+
+    monkeypatch.setattr(interrupted.ledger, "conclude", crash)
+    with pytest.raises(KeyboardInterrupt):
+        read_back(interrupted.boundary, interrupted.topic, open_store(interrupted.settings))
+    interrupted.ledger.close()
+
+    behind = again()
+    restored(behind)
+    behind.run()
+    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert on_the_log(behind) == on_log
+    assert behind.problems() == []

@@ -1,0 +1,178 @@
+"""Home folders with decided and counted traffic, made without Spark; and the service running over them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from admitone.analytics import item_rules, open_sketch_reader, open_sketch_store
+from admitone.analytics.batch_counter import BatchCounter
+from admitone.demo.traffic import GeneratorOptions, generate
+from admitone.results import open_outlets
+from admitone.results.publisher import publish
+from admitone.settings import FILE_NAME, Settings
+from admitone.transport import open_transport
+from tests.support.described import described_api
+from tests.support.pipeline import Pipeline
+
+PATIENCE_S = 30.0
+_CONFIGURATION = """\
+[pipeline]
+run_id = "shop"
+quarantine_limit = 1.0
+
+[transport]
+raw_partitions = 2
+"""
+
+
+def count_everything(settings: Settings) -> None:
+    """Count what is on the admitted topics, as the counting query does."""
+    transport, store = open_transport(settings), open_sketch_store(settings)
+    topics = [transport.topic(entry.topic) for entry in settings.topics]
+    counting = BatchCounter(store, settings, {topic.name: topic.topic_id for topic in topics})
+    marks = store.marks()
+    for topic in topics:
+        for partition, end in enumerate(transport.ends(topic)):
+            start = marks.get((topic.topic_id, partition), -1) + 1
+            for batch in transport.read(topic, partition, start, end):
+                plan, now = counting.plan(), time.time_ns() // 1_000_000
+                deltas = counting.count(plan, [batch], now)
+                store.commit(counting.gather(plan, deltas, now, {}))
+    store.close()
+
+
+def publish_everything(settings: Settings) -> None:
+    """Write what was counted to Redis, as the counting query does."""
+    reader = open_sketch_reader(settings)
+    for outlet in open_outlets(settings):
+        publish(reader, item_rules(settings), outlet)
+        outlet.close()
+    reader.close()
+
+
+def fill(home: Path, events: int = 3_000, seed: int = 5, **options: Any) -> Settings:
+    """Make traffic with duplicates, contradictions and malformed events; decide and count all of it."""
+    home.mkdir(parents=True, exist_ok=True)
+    (home / FILE_NAME).write_text(_CONFIGURATION)
+    pipeline = Pipeline(home)
+    made = GeneratorOptions(
+        events,
+        seed=seed,
+        run="shop",
+        end_ms=time.time_ns() // 1_000_000 - 60_000,
+        **{"contradictions": 0.002, "malformed": 0.003, "late": 0.01, **options},
+    )
+    pipeline.ingest(*(delivery.line for delivery in generate(made)), run="shop")
+    pipeline.run()
+    count_everything(pipeline.settings)
+    return pipeline.settings
+
+
+@dataclass(slots=True)
+class Running:
+    """A service in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def client(self, **options: Any) -> httpx.Client:
+        """Return a client to which no answer is given that is not as described."""
+        hooks = {"response": [described_api().check]}
+        return httpx.Client(base_url=self.url, timeout=PATIENCE_S, event_hooks=hooks, **options)
+
+    def stop(self) -> None:
+        """End it as an operator would, and wait until it has."""
+        if self.process.poll() is None:
+            self.process.terminate()
+        self.process.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        """End it and its workers as a lost machine would."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+
+
+def start_service(home: Path, port: int = 0, fault: str | None = None, **env: str) -> Running:
+    """Start `admitone serve` and return once it answers."""
+    log = home / "serve.log"
+    environment = {**os.environ, **env, **({"ADMITONE_FAULT": fault} if fault else {})}
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "admitone", "--home", str(home), "serve", "--json", "--port", str(port)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+    assert process.stdout is not None
+    text = b""
+    while not text.rstrip().endswith(b"}"):
+        line = process.stdout.readline()
+        assert line, log.read_text()
+        text += line
+    running = Running(process, json.loads(text)["url"].rstrip("/"), log)
+    wait_until(lambda: _answers(running), f"{running.url} answers")
+    return running
+
+
+@contextmanager
+def serving(home: Path, **env: str) -> Iterator[Running]:
+    """Serve a home folder for as long as it is needed."""
+    running = start_service(home, **env)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def wait_until(condition: Any, what: str, patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.05)
+
+
+def _answers(running: Running) -> bool:
+    assert running.process.poll() is None, running.log.read_text()
+    try:
+        return httpx.get(f"{running.url}/healthz", timeout=2).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def lanes_of(pid: int) -> list[int]:
+    """Return the running workers of a door."""
+    return [
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if said_of(int(folder.name))[1:2] == [str(pid)] and _runs_a_lane(folder)
+    ]
+
+
+def said_of(pid: int) -> list[str]:
+    """Return what the system says of a process, from its state on; nothing of one that has ended."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [] if said[0] == "Z" else said
+
+
+def _runs_a_lane(folder: Path) -> bool:
+    try:
+        return b"admitone.service.door.lane" in (folder / "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,65 @@
+"""Every contract holds on each store."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from admitone.ledger.port import Ledger
+from tests.support import pipeline as support
+from tests.support.ledgers import ONE, TWO, OpenLedger, postgres_ledger, sqlite_ledger
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def fresh_ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], OpenLedger]:
+    """Make one empty store after the other, each of which can be opened again and again."""
+    numbers = count(1)
+
+    def on_sqlite() -> OpenLedger:
+        path = tmp_path / f"ledger-{next(numbers)}.db"
+        return lambda: sqlite_ledger(path)
+
+    def on_postgres() -> OpenLedger:
+        url = request.getfixturevalue("postgres_server").new_schema()
+        return lambda: postgres_ledger(url)
+
+    return on_sqlite if request.param == "sqlite" else on_postgres
+
+
+@pytest.fixture
+def open_ledger(fresh_ledgers: Callable[[], OpenLedger]) -> OpenLedger:
+    """Open one store."""
+    return fresh_ledgers()
+
+
+@pytest.fixture
+def ledger(open_ledger: OpenLedger) -> Ledger:
+    """A ledger with two sources."""
+    ledger = open_ledger()
+    for source in (ONE, TWO):
+        ledger.register_source(source, "pipeline", "raw", "topic-1")
+    ledger.take_generation("pipeline")
+    return ledger
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def either_ledger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let home folders have their ledger in one store, then in the other."""
+    if request.param == "postgres":
+        server = request.getfixturevalue("postgres_server")
+        monkeypatch.setattr(support, "new_ledger", server.new_schema)
+
+
+@pytest.fixture(params=["folder", "memory", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return an empty place for evidence."""
+    places = {
+        "folder": "kept",
+        "memory": f"memory://{uuid.uuid4().hex}/kept",
+        "file": f"file://{tmp_path}/by-url",
+    }
+    return places[request.param]
