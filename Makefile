@@ -1,7 +1,7 @@
 # Two commands for a newcomer: make demo, make test.
 PYTHON := .venv/bin/python
 
-.PHONY: help setup services demo test check format faults bench longrun clean
+.PHONY: help setup services demo test check format faults bench longrun endurance clean
 
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
@@ -9,6 +9,7 @@ help:
 	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database and Kafka killed, paused and cut off (an hour and a half)"
 	@echo "make bench   throughput of the boundary and of the analytics, on Kafka next to Kafka Streams; the ledger on PostgreSQL; look-ups"
 	@echo "make longrun two hundred days of deduplication, compressed: 20 million keys, every decision checked (11 minutes)"
+	@echo "make endurance  do the tests pass every time? five complete runs, two beside other work; services twenty times; across midnight"
 	@echo "make format  format the code and mend what can be mended"
 
 setup:
@@ -42,6 +43,10 @@ bench:
 	$(PYTHON) -m benchmarks.kafka_boundary
 	$(PYTHON) -m benchmarks.postgres_ledger
 	$(PYTHON) -m benchmarks.lookups
+
+endurance:
+	@scripts/setup.sh services clocks
+	$(PYTHON) -m tests.endurance
 
 longrun: setup
 	$(PYTHON) -m benchmarks.longrun

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv with the pinned dependencies, and sees that Java is there; with `services`, also what the tests start;
-# with `services compiler`, also what compiles the peers of the benchmarks.
+# with `services compiler`, also what compiles the peers of the benchmarks; with `services clocks`, also what lets tests
+# run at another time of the day.
 # Does nothing when nothing changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -63,6 +64,10 @@ fi
 if [ "${2:-}" = compiler ]; then
   command -v "${JAVA_HOME:+$JAVA_HOME/bin/}javac" >/dev/null || debian_install openjdk-17-jdk-headless ||
     say "There is no javac: the benchmarks next to Kafka Streams will fail (Debian: apt-get install openjdk-17-jdk-headless)."
+fi
+
+if [ "${2:-}" = clocks ] && ! ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1; then
+  debian_install faketime || say "There is no libfaketime: nothing can be run near midnight (Debian: apt-get install faketime)."
 fi
 
 python=""

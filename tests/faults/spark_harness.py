@@ -101,7 +101,7 @@ def _prepare(home: Path, seed: int, events: int) -> Truth:
     settings = load_settings(home)
     transport = open_transport(settings)
     topic = raw_topic(settings, transport)
-    options = GeneratorOptions(events, seed=seed, end_ms=int(time.time() * 1000) - 60_000)
+    options = GeneratorOptions(events, seed=seed)
     recorder = TruthRecorder(options)
     for _ in ingest_lines(transport, topic, (d.line for d in recorder.watch(generate(options)))):
         pass

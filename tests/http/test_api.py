@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -18,16 +17,9 @@ from admitone.settings import FILE_NAME, load_settings
 from admitone.spark.checkpoints import state_checkpoint, write_figures
 from tests.servers.postgres import PostgresServer
 from tests.support.homes import fill, serving, start_service, wait_until
-from tests.support.pipeline import Pipeline
-from tests.support.pipeline import event as old_event
+from tests.support.pipeline import Pipeline, event
 
 runner = CliRunner()
-NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-def event(event_id: str) -> bytes:
-    """Return an event of today: what others sent through the same slot may have moved its stream time."""
-    return old_event(event_id, time=NOW)
 
 
 def command(home: Path, *words: str) -> dict:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -32,25 +29,15 @@ from admitone.spark.kafka_source import COUNTED
 from admitone.transport import open_transport
 from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA, Topic
 from tests.support.counted import sketch_in
+from tests.support.running import shared_spark
 
 T0 = parse_window("minute_202611151000").start_ms
 TOPIC = "admitted.traffic"
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    return shared_spark().newSession()
 
 
 def admitted(first: int, last: int, partition: int = 0) -> list[dict[str, object]]:

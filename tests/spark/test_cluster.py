@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,6 @@ from tests.support.running import (
     await_that,
     kafka_pipeline,
     outcome,
-    run_pipeline,
     start_pipeline,
 )
 from tests.support.store_check import check
@@ -85,10 +83,7 @@ def run_and_kill_a_worker(home: Path, broker: KafkaBroker, cluster: SparkCluster
             user=USER, master=cluster.url, events=events.as_uri(), fault=VARIABLE, marker=marker
         ),
     )
-    options = GeneratorOptions(
-        EVENTS, seed=5, contradictions=0.01, malformed=0.02,
-        end_ms=int(time.time() * 1000) - 60_000,
-    )  # fmt: skip
+    options = GeneratorOptions(EVENTS, seed=5, contradictions=0.01, malformed=0.02)
     recorder = TruthRecorder(options)
     pipeline.ingest(*(delivery.line for delivery in recorder.watch(generate(options))))
     child = start_pipeline(home, "--until-idle")
@@ -147,7 +142,7 @@ def test_a_cluster_is_refused_what_only_this_machine_has(
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     (tmp_path / "admitone.toml").write_text(f'spark.master = "spark://127.0.0.1:1"\n{stores}')
-    ended = run_pipeline(tmp_path)
+    ended = outcome(start_pipeline(tmp_path, "--until-idle"))
 
     assert ended.returncode == 3
     assert words in ended.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +17,7 @@ from admitone.settings import FILE_NAME
 from tests.servers.kafka import KafkaBroker, read_committed
 from tests.servers.kafka_records import new_name
 from tests.support.deduplicated import DedupPipeline
-from tests.support.orders import DEDUP, Expected, Order, make_orders
+from tests.support.orders import DEDUP, NEWEST_MS, Expected, Order, make_orders
 from tests.support.running import await_that, decided, run_pipeline, start_pipeline
 
 RECORDS = 3_000
@@ -84,7 +83,7 @@ def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> DedupPipeline:
 def test_killed_in_the_middle_without_its_checkpoints_each_key_is_written_once(
     pipeline: DedupPipeline,
 ) -> None:
-    partitions = make_orders(RECORDS, 3, int(time.time() * 1000) - 60_000)
+    partitions = make_orders(RECORDS, 3)
     fill(pipeline, partitions)
     home = pipeline.settings.home
     kill_in_the_middle(home)
@@ -109,8 +108,7 @@ def test_on_engine_state_each_key_comes_out_once_and_what_is_late_goes_elsewhere
 ) -> None:
     """Two runs on one checkpoint: the second remembers what the first kept."""
     pipeline = on_kafka(tmp_path / "home", kafka_broker)
-    now = int(time.time() * 1000) - 60_000
-    before, after = make_orders(600, 5, now - 900_000), make_orders(600, 6, now)
+    before, after = make_orders(600, 5), make_orders(600, 6, NEWEST_MS + 900_000)
     home = pipeline.settings.home
     for orders in (before, after):
         fill(pipeline, orders)

@@ -7,11 +7,10 @@ import json
 import os
 import random
 import shutil
-import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from admitone.core.keys import KeyRule
 from admitone.settings import StateSettings
 from admitone.spark.deduplicate import keyed
 from admitone.spark.rocksdb import state_metrics, state_options, use_rocksdb
+from tests.support.running import shared_spark
 
 WITHIN = 100_000
 START = 1_700_000_000_000
@@ -48,20 +48,10 @@ class Out(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
+def spark() -> SparkSession:
+    session = shared_spark().newSession()
     use_rocksdb(session, StateSettings())
-    yield session
-    session.stop()
+    return session
 
 
 class Stream:

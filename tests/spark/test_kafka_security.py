@@ -8,7 +8,7 @@ import pytest
 
 from tests.servers.kafka import PASSWORD, USER, KafkaBroker
 from tests.support.pipeline import event
-from tests.support.running import kafka_pipeline, run_pipeline
+from tests.support.running import kafka_pipeline, outcome, start_pipeline
 
 SECURITY = {
     "SASL_SSL": """
@@ -37,7 +37,7 @@ def test_the_whole_pipeline_speaks_tls_and_sasl(
         more=SECURITY[listener].format(user=USER, certificates=kafka_broker.certificates),
     )
     pipeline.ingest(*(event(f"e{number}") for number in range(50)), event("e0"))
-    ended = run_pipeline(tmp_path, "boundary")
+    ended = outcome(start_pipeline(tmp_path, "boundary", "--until-idle"))
 
     assert ended.returncode == 0, ended.stderr
     assert pipeline.verdicts("e0") == [("ADMITTED", None), ("DUPLICATE", None)]

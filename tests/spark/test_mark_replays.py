@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import random
-import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +22,7 @@ from admitone import (
     mark_replays,
     metadata_key,
 )
+from tests.support.running import shared_spark
 
 SCHEMA = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
@@ -36,20 +34,11 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session as somebody else might make it: default state store, another time zone, an hour that comes twice."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "Europe/Berlin")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+def spark() -> SparkSession:
+    """A session as a user might make it: default state store, another time zone, an hour that comes twice."""
+    session = shared_spark().newSession()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    return session
 
 
 def record(

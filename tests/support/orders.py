@@ -11,6 +11,7 @@ from typing import Any
 
 DAY_MS = 86_400_000
 RETENTION_MS = 10 * DAY_MS
+NEWEST_MS = 1_767_609_000_000
 DEDUP = {"key": "field", "key_fields": ["order"], "time_field": "at", "retention": RETENTION_MS}
 """The settings that these records are made for."""
 
@@ -24,7 +25,9 @@ class Order:
     at: int = 0
 
 
-def make_orders(count: int, seed: int, end_ms: int, duplicates: float = 0.4) -> list[list[Order]]:
+def make_orders(
+    count: int, seed: int, end_ms: int = NEWEST_MS, duplicates: float = 0.4
+) -> list[list[Order]]:
     """Return records of two partitions: new ones, repeated ones with other contents, late ones and unreadable ones."""
     rng = random.Random(seed)
     partitions: list[list[Order]] = [[], []]

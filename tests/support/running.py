@@ -1,17 +1,30 @@
-"""A pipeline through the command line: in one go, or beside a test that gives it trouble."""
+"""A pipeline through the command line: in one go, or beside a test that gives it trouble.
+
+What runs in one go runs in this process, on a Spark session that all tests of the process share: starting Spark takes
+longer than most of what is tested. What is killed, suspended or configured otherwise is a process of its own.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
+from pyspark.sql import SparkSession
+
+from admitone.cli import main
 from admitone.ledger import open_ledger
-from admitone.settings import FILE_NAME, load_settings
+from admitone.settings import FILE_NAME, Settings, load_settings
+from admitone.spark.session import open_session
 from tests.servers.kafka import KafkaBroker
 from tests.support.pipeline import Pipeline
 
@@ -67,9 +80,37 @@ def start_pipeline(home: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@cache
+def shared_spark() -> SparkSession:
+    """Return the session of this process; it ends with the process."""
+    home = Path(tempfile.mkdtemp(prefix="spark-"))
+    return open_session(load_settings(home, transport={"kind": "kafka"}))
+
+
+def borrowed_spark(_: Settings) -> SparkSession:
+    """Return a session of the shared one that cannot be stopped."""
+    session = shared_spark().newSession()
+    session.stop = lambda: None  # type: ignore[method-assign]
+    return session
+
+
 def run_pipeline(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the pipeline until it is idle."""
-    return outcome(start_pipeline(home, *arguments, "--until-idle"))
+    """Run the command in this process until the pipeline is idle."""
+    words = ["admitone", "run", *arguments, "--until-idle", "--home", str(home)]
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with (
+        patch.object(sys, "argv", words),
+        patch("admitone.spark.session.open_session", borrowed_spark),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+    return subprocess.CompletedProcess(
+        words, code, out.getvalue(), " ".join(err.getvalue().split())
+    )
 
 
 def outcome(child: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:

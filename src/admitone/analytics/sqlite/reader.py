@@ -58,6 +58,7 @@ class SqliteSketchReader:
     ) -> None:
         self._database = Database(path, MIGRATIONS, read_only=read_only)
         self._configured = parameters
+        self._listed: tuple[object, list[Window]] = (None, [])
 
     def snapshot(self) -> AbstractContextManager[object]:
         """Let everything read within come from one commit."""
@@ -88,12 +89,20 @@ class SqliteSketchReader:
         """Return every window there is, open ones included."""
         with self._database.snapshot() as db:
             state = self.state()
+            # Every question asks for them, and only a commit changes them.
+            commit = state.generation, state.revision, state.parameters
+            if self._listed[0] == commit:
+                return self._listed[1]
             stored = db.execute("SELECT kind, start_ms, end_ms, folded FROM windows").fetchall()
         found = {Window(kind, start, end) for kind, start, end, _ in stored}
         for _, minute, _, folded in stored:
             if not folded:
                 found.update(window_of(kind, minute) for kind in state.parameters.kinds)
-        return sorted(filter(state.is_kept, found), key=lambda w: (KINDS.index(w.kind), w.start_ms))
+        listed = sorted(
+            filter(state.is_kept, found), key=lambda w: (KINDS.index(w.kind), w.start_ms)
+        )
+        self._listed = commit, listed
+        return listed
 
     def sketches(
         self, windows: Iterable[Window], dimension_list: str

@@ -1,0 +1,139 @@
+"""Do the tests pass every time? Repeats them: quiet, beside other work, and across midnight; `make endurance`.
+
+    python -m tests.endurance                       everything: 5 complete runs, 20 of the services, 3 times of the day
+    python -m tests.endurance --suite 2 --busy 1    2 complete runs, the second beside other work
+    python -m tests.endurance --services 20         only the tests of brokers, browsers and clocks
+
+Other work is one process for each core that never waits. A time of the day is made with libfaketime, which moves the
+clocks of the tests and of all they start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+from xml.etree import ElementTree as Xml
+
+from rich.console import Console
+from rich.table import Table
+
+SUITE = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
+CLOCKS = (
+    "tests/browser", "tests/http", "tests/unit/test_windows.py", "tests/unit/test_answers.py",
+    "tests/unit/test_cli.py", "tests/unit/test_traffic_truth.py", "tests/protocol/test_heavy_hitters.py",
+    "tests/protocol/test_items_configured.py", "tests/protocol/test_recompute.py",
+    "tests/ports/test_outlets.py", "tests/ports/test_redis_results.py", "tests/ports/test_history.py",
+)  # fmt: skip
+"""The tests that deal with time: windows, what is newest, what is shown as so many seconds old."""
+BROKERS = (
+    "tests/ports/test_kafka_broker.py", "tests/ports/test_kafka_log.py", "tests/ports/test_kafka_security.py",
+    "tests/protocol/test_kafka_contract.py", "tests/protocol/test_kafka_lag.py",
+    "tests/protocol/test_kafka_source_trouble.py", "tests/faults/test_kafka_failures.py",
+    "tests/faults/test_kafka_faults.py", "tests/spark/test_kafka_trouble.py",
+)  # fmt: skip
+BEFORE_MIDNIGHT_S = {"five seconds": 5, "a minute": 60, "an hour": 3_600}
+_DAY_S = 86_400
+
+
+class Run(NamedTuple):
+    """What came of one run."""
+
+    what: str
+    passed: int
+    failed: list[str]
+    minutes: float
+
+
+def run(what: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> Run:
+    """Run pytest once and read its report."""
+    began = time.monotonic()
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *arguments]
+        done = subprocess.run(
+            command, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False
+        )  # fmt: skip
+        took = (time.monotonic() - began) / 60
+        if not report.exists():
+            return Run(what, 0, [done.stderr[-2_000:] or done.stdout[-2_000:]], took)
+        cases = list(Xml.parse(report).iter("testcase"))
+    failed = [
+        f"{case.get('classname')}::{case.get('name')}\n{problem.text}"
+        for case in cases
+        for problem in (*case.findall("failure"), *case.findall("error"))
+    ]
+    return Run(what, len(cases) - len(failed), failed, took)
+
+
+@contextmanager
+def other_work() -> Iterator[None]:
+    """Keep every core busy for as long as it is needed."""
+    endless = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(endless) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def at_that_time(seconds_before_midnight: int) -> dict[str, str]:
+    """Return an environment in which it will be midnight UTC so soon."""
+    (library,) = Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")
+    ahead = (_DAY_S - seconds_before_midnight - int(time.time())) % _DAY_S
+    return {"LD_PRELOAD": str(library), "FAKETIME": f"+{ahead}s", "NO_FAKE_STAT": "1", "TZ": "UTC"}
+
+
+def runs(suite: int, busy: int, services: int, *, midnight: bool) -> Iterator[Run]:
+    """Make the runs one after the other."""
+    for number in range(suite):
+        if number < suite - busy:
+            yield run(f"complete run {number + 1}", SUITE)
+        else:
+            with other_work():
+                yield run(f"complete run {number + 1}, beside other work", SUITE)
+    for number in range(services):
+        name = f"brokers, browsers, clocks {number + 1}"
+        if number % 2:
+            with other_work():
+                yield run(f"{name}, beside other work", [*SUITE, *BROKERS, *CLOCKS])
+        else:
+            yield run(name, [*SUITE, *BROKERS, *CLOCKS])
+    if midnight:
+        for name, seconds in BEFORE_MIDNIGHT_S.items():
+            for tests in CLOCKS:
+                yield run(f"{tests}, {name} to midnight", [tests], at_that_time(seconds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--suite", type=int, default=0, help="complete runs")
+    parser.add_argument("--busy", type=int, default=0, help="how many of them beside other work")
+    parser.add_argument("--services", type=int, default=0, help="runs of brokers, browsers, clocks")
+    parser.add_argument("--midnight", action="store_true", help="the tests of time, near midnight")
+    wanted = parser.parse_args()
+    if not (wanted.suite or wanted.services or wanted.midnight):
+        wanted.suite, wanted.busy, wanted.services, wanted.midnight = 5, 2, 20, True
+    console, shown, findings = Console(), Table("run", "passed", "failed", "minutes"), 0
+    for done in runs(wanted.suite, wanted.busy, wanted.services, midnight=wanted.midnight):
+        line = (done.what, f"{done.passed:,}", str(len(done.failed)), f"{done.minutes:.1f}")
+        shown.add_row(*line)
+        console.print("  ".join(line))
+        findings += len(done.failed)
+        for failure in done.failed:
+            console.print(failure, markup=False, highlight=False)
+    console.print(shown)
+    sys.exit(bool(findings))
+
+
+if __name__ == "__main__":
+    main()
