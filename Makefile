@@ -1,7 +1,7 @@
 # Two commands for a newcomer: make demo, make test.
 PYTHON := .venv/bin/python
 
-.PHONY: help setup services demo test check format faults bench longrun endurance clean
+.PHONY: help setup services demo test check format docs faults bench longrun endurance clean
 
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
@@ -11,6 +11,7 @@ help:
 	@echo "make longrun two hundred days of deduplication, compressed: 20 million keys, every decision checked (11 minutes)"
 	@echo "make endurance  do the tests pass every time? five complete runs, two beside other work; services twenty times; across midnight"
 	@echo "make format  format the code and mend what can be mended"
+	@echo "make docs    write the parts of the documentation that are made from the code"
 
 setup:
 	@scripts/setup.sh
@@ -33,6 +34,9 @@ check: setup
 format: setup
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
+
+docs: setup
+	$(PYTHON) -m scripts.reference
 
 faults: services
 	$(PYTHON) -m tests.faults.campaign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src/admitone"
 WIDTH = 120
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+FILE = re.compile(
+    r"`([\w.*/-]+/[\w.*-]+\.(?:py|js|md|sh|toml|svg)|(?:src|tests|docs|scripts)/[\w/]*)`"
+)
+HISTORY = "CHANGELOG.md"
 
 
 def pages() -> list[str]:
@@ -32,3 +39,18 @@ def prose(text: str) -> Iterator[tuple[int, str]]:
 def test_prose_wraps_at_120(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert [(number, line) for number, line in prose(text) if len(line) > WIDTH] == []
+
+
+@pytest.mark.parametrize("page", pages())
+def test_every_link_leads_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert [
+        link for link in LINK.findall(text) if not (ROOT / page).parent.joinpath(link).exists()
+    ] == []
+
+
+@pytest.mark.parametrize("page", [page for page in pages() if page != HISTORY])
+def test_every_file_of_the_project_that_is_named_is_there(page: str) -> None:
+    """A name is that of a file below the root of the project or below the package."""
+    named = FILE.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert [name for name in named if not any(any(top.glob(name)) for top in (ROOT, PACKAGE))] == []

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scripts.decisions_page import decisions_page
 
 from admitone.boundary.rules import envelope_rules
 from admitone.core.closure import merkle_root
@@ -201,11 +200,6 @@ def test_the_environment_wins_over_the_file(
     monkeypatch.setenv("ADMITONE_PIPELINE__RUN_ID", "environment")
     settings = load_settings(tmp_path)
     assert (settings.pipeline.run_id, settings.pipeline.max_block) == ("environment", 5)
-
-
-def test_the_reference_page_is_made_from_the_tables() -> None:
-    page = Path(__file__).parents[2] / "docs" / "reference" / "decisions.md"
-    assert page.read_text() == decisions_page()
 
 
 @pytest.mark.parametrize("section", ["ledger", "results", "history"])
