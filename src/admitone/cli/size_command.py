@@ -25,8 +25,8 @@ def size(
     duplicates: Annotated[
         float | None, typer.Option(help="Share of events whose key came before (default 0).")
     ] = None,
-    key_bytes: Annotated[int | None, typer.Option(help="Length of an event id.")] = None,
-    value_bytes: Annotated[int | None, typer.Option(help="Length of an envelope.")] = None,
+    key_bytes: Annotated[int | None, typer.Option(help="Event id (default 36).")] = None,
+    value_bytes: Annotated[int | None, typer.Option(help="Envelope (default 475).")] = None,
     replication: Annotated[int | None, typer.Option(help="Copies of the log.")] = None,
     standbys: Annotated[
         int | None, typer.Option(help="Standbys that follow log and ledger (default 0).")

@@ -48,7 +48,7 @@ def deduplicate(
     This is weaker than the ledger. What it remembers lies in the query's checkpoint: without it, or with an older one,
     keys are forgotten and come out again. Of rows that share a key in one batch an arbitrary one is kept. Payloads are
     not compared. A repeat further away may be dropped too. Every batch walks the whole state to find what has
-    expired, about 0.4 microseconds a key. State is in RocksDB only if the session says so: `spark.rocksdb.use_rocksdb`.
+    expired. State is in RocksDB only if the session says so: `spark.rocksdb.use_rocksdb`.
 
     Late rows, those at or before the watermark (the newest event time of earlier batches minus `within`), are dropped
     by Spark and only counted, unless `checkpoint` names the folder the query is started with. Then every row comes out
