@@ -27,7 +27,7 @@ def surface() -> str:
     offered = {name: getattr(admitone, name) for name in sorted(admitone.__all__, key=str.lower)}
     errors = [each for each in offered.values() if _is_error(each)]
     classes = [each for each in offered.values() if inspect.isclass(each) and not _is_error(each)]
-    functions = [each for each in offered.values() if inspect.isfunction(each)]
+    functions = [each for each in offered.values() if not inspect.isclass(each)]
     return "\n\n".join(
         (
             "## Functions",
@@ -47,11 +47,8 @@ def _is_error(offered: Any) -> bool:
 def _class(offered: type) -> str:
     above = [each.__name__ for each in offered.__mro__[1:] if each.__name__ in admitone.__all__]
     inherited = [f"It has everything of `{name}`, too." for name in above]
-    made = (
-        []
-        if getattr(offered, "_is_protocol", False) or issubclass(offered, BaseModel)
-        else [_code(offered)]
-    )
+    is_opened = getattr(offered, "_is_protocol", False) or issubclass(offered, BaseModel)
+    made = [] if is_opened else [_code(offered)]
     members = list(_members(offered))
     listed = [table(("", "what it does"), members)] if members else []
     return "\n\n".join((f"### {offered.__name__}", *made, _about(offered), *inherited, *listed))
