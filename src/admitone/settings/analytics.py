@@ -21,7 +21,7 @@ class ExpirySettings(Section):
 
 
 class ResultsSettings(Section):
-    """Where live answers are served from: the sketches' own store, and Redis for whoever reads there."""
+    """Where live answers are served from: the sketches' own store, and Redis for other programs."""
 
     kind: Literal["embedded", "redis"] = "embedded"
     url: str = "redis://127.0.0.1:6379/0"
