@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import USUAL
 
-from admitone.core.metadata import encode
+from admitone.core.wire import encode
 from admitone.ops.lag import LagMeter
 from admitone.settings import Settings, load_settings
 from admitone.transport import open_transport

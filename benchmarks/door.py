@@ -31,7 +31,7 @@ from tests.servers.kafka import KafkaBroker
 from tests.servers.postgres import PostgresServer
 from tests.support.homes import Running, start_service
 
-from admitone.core.metadata import header_column
+from admitone.core.wire import header_column
 from admitone.ledger import open_ledger
 from admitone.ledger.books import books
 from admitone.settings import load_settings

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         RunIsRed,
         ServiceUnreachable,
     )
-    from admitone.core.replay import StreamMetadata, producer_id
+    from admitone.core.wire import StreamMetadata, producer_id
     from admitone.ledger import open_ledger_reader
     from admitone.ledger.port import Ledger, LedgerReader
     from admitone.results import open_answers
@@ -44,7 +44,7 @@ _NAMES = {
         "AdmitoneError AmbiguityRemains ConfigurationError Fenced IntegrityError MarkMoved NotFound RunIsRed"
         " ServiceUnreachable"
     ),
-    "core.replay": "StreamMetadata producer_id",
+    "core.wire": "StreamMetadata producer_id",
     "ledger": "open_ledger_reader",
     "ledger.port": "Ledger LedgerReader",
     "results": "open_answers",

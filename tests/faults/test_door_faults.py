@@ -14,7 +14,7 @@ from benchmarks.door import Load, kill_and_restart, problems
 from admitone.boundary import open_boundary
 from admitone.boundary.doors import Delivery, DoorSlot
 from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
-from admitone.core.metadata import header_column
+from admitone.core.wire import header_column
 from admitone.infra.crash_points import VARIABLE, arm
 from admitone.ledger.books import books
 from admitone.service.door.door import Door

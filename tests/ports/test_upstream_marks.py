@@ -11,8 +11,8 @@ import pytest
 
 from admitone.core.decisions import BlockState, Reason, Verdict
 from admitone.core.errors import MarkMoved
-from admitone.core.metadata import encode
 from admitone.core.replay_filter import Reached, Upstream
+from admitone.core.wire import encode
 from admitone.ledger.books import books
 from admitone.ledger.columns import UPSTREAM_TYPE
 from admitone.ledger.model import (

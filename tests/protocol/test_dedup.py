@@ -10,7 +10,7 @@ import pytest
 
 from admitone.boundary.release import Signature, release_all
 from admitone.core.decisions import Action, Verdict
-from admitone.core.replay import StreamMetadata
+from admitone.core.wire import StreamMetadata
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.audit.verify import verify_run

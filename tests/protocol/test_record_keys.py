@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from admitone.boundary.publish import HEADER_NAMES
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ServiceUnreachable
-from admitone.core.replay import StreamMetadata
+from admitone.core.wire import ADMITTED_HEADERS, StreamMetadata
 from admitone.evidence.audit.gate import gate_of
 from admitone.settings import FILE_NAME
 from tests.support import pipeline as support
@@ -53,7 +52,7 @@ def test_by_default_the_key_is_the_position_and_the_business_key_chooses_the_par
 
     assert len(records) == 40
     assert all(StreamMetadata.from_bytes(record["key"]) for record in records)
-    assert {tuple(record["headers"]) for record in records} == {HEADER_NAMES}
+    assert {tuple(record["headers"]) for record in records} == {ADMITTED_HEADERS}
     places = {(record["headers"]["business-key"], record["partition"]) for record in records}
     assert len(places) == 3
 

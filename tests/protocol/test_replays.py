@@ -14,8 +14,8 @@ from admitone.boundary.reconciliation import reconcile
 from admitone.boundary.release import Signature, release
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ConfigurationError, ContractDrift, ServiceUnreachable
-from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Reached
+from admitone.core.wire import StreamMetadata
 from admitone.evidence import open_evidence
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.originals import open_deliveries

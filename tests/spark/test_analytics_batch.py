@@ -12,11 +12,10 @@ from pyspark.sql import SparkSession
 
 from admitone.analytics import open_sketch_store
 from admitone.analytics.admitted_records import positions_in, times_in
-from admitone.boundary.publish import HEADER_NAMES
 from admitone.core.errors import ContractDrift, IntegrityError
-from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Reached
 from admitone.core.windows import MINUTE_MS, parse_window
+from admitone.core.wire import ADMITTED_HEADERS, StreamMetadata
 from admitone.settings import load_settings
 from admitone.spark.analytics_query import (
     CountedTopics,
@@ -203,7 +202,7 @@ def test_where_counting_begins_is_noted_before_anything_is_counted(tmp_path):
 
 def test_what_is_taken_out_of_kafkas_headers_is_what_they_say(spark):
     position = StreamMetadata(5, 1, 9).to_bytes()
-    usual = [(name, b"1") for name in HEADER_NAMES[:8]]
+    usual = [(name, b"1") for name in ADMITTED_HEADERS[:8]]
     times = [("event-time", b"170"), ("stream-time", b"190")]
     headers = [
         [*usual, *times],

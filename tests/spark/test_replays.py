@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 
-from admitone.core.replay import StreamMetadata
+from admitone.core.wire import StreamMetadata
 from tests.servers.kafka import KafkaBroker, read_committed
 from tests.spark.copying_jobs import PRODUCER
 from tests.support.pipeline import Pipeline, event

@@ -12,10 +12,10 @@ from admitone.analytics.counting import CountingPlan, build_deltas, count_batche
 from admitone.analytics.port import CountedBatch, KeptValues, PartitionRead
 from admitone.analytics.store_state import SourceProgress
 from admitone.core.items import ItemRule
-from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Progress, Reached
 from admitone.core.sketches import SketchParameters, WindowSketch
 from admitone.core.windows import MINUTE_MS
+from admitone.core.wire import StreamMetadata
 from admitone.transport.port import RECORD_SCHEMA
 
 T0 = 1_763_200_000_000 // MINUTE_MS * MINUTE_MS

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admitone.core.identity import identity_of
-from admitone.core.replay import StreamMetadata, destination_partition, producer_id
-from admitone.core.routing import Route, partition_of
+from admitone.core.routing import Route, partition_for, partition_of
+from admitone.core.wire import StreamMetadata, producer_id
 
 hostile = st.text(st.sampled_from('ab:0123456789|,\x00\x1f/.\\"é '), max_size=8) | st.text(
     st.characters(exclude_categories=("Cs",)), max_size=8
@@ -106,5 +106,6 @@ def test_a_recreated_topic_has_another_producer_id() -> None:
 
 
 def test_the_source_partitioner_wraps_around_when_there_are_fewer_destinations() -> None:
-    assert [destination_partition(source, 3) for source in range(5)] == [0, 1, 2, 0, 1]
-    assert destination_partition(4, 8) == 4
+    three, eight = (Route("t", count, (), by_source=True) for count in (3, 8))
+    assert [partition_for(three, "any", source) for source in range(5)] == [0, 1, 2, 0, 1]
+    assert partition_for(eight, "any", 4) == 4

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admitone.core.metadata import decode, encode, positions_of
-from admitone.core.replay import StreamMetadata
 from admitone.core.replay_filter import Kind, Reached, filter_replays, kind_of_span
+from admitone.core.wire import StreamMetadata, decode, encode, positions_of
 from admitone.transport.port import HEADERS_TYPE
 
 NEW, REPLAYED, UNKEYED, FOREIGN, SHIFTED = Kind

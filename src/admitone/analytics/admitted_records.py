@@ -10,15 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.metadata import Longs, decode, positions_of
-from admitone.core.replay import KEY_BYTES
 from admitone.core.replay_filter import by_upstream
+from admitone.core.wire import KEY_BYTES, Header, Longs, decode, positions_of
 
 MISSING: Final = np.iinfo(np.int64).min
 FOREIGN_SOURCE: Final = (0, -1)
 """The source of records without stream metadata: their time counts too."""
 
-HEADERS_READ: Final = ("stream-time", "event-time")
+HEADERS_READ: Final = (Header.STREAM_TIME, Header.EVENT_TIME)
 """The headers of an admitted record that counting needs."""
 STREAM_TIME, EVENT_TIME, POSITION = "stream_time", "event_time", "position"
 """The columns they come in where somebody has taken them out of the headers already."""

@@ -40,10 +40,10 @@ from admitone.analytics.admitted_records import (
 from admitone.analytics.item_reader import ItemReader, Items
 from admitone.analytics.port import NOTHING_READ, KeptValues, Place, UpstreamMarks
 from admitone.core.items import OTHER, ItemRule, list_name
-from admitone.core.metadata import Longs
 from admitone.core.replay_filter import Kind, Progress, Upstream, filter_replays
 from admitone.core.sketches import ItemHashes, SketchParameters, WindowSketch
 from admitone.core.windows import BEGINNING, END, MINUTE_MS
+from admitone.core.wire import Longs
 
 PARTIAL_SCHEMA: Final = pa.schema(
     [("kind", pa.string()), ("name", pa.string()), ("minute", pa.int64()), ("payload", pa.binary())]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.items import MAX_CHARACTERS, ItemRule, field_of, spelled, weighed
-from admitone.core.metadata import Longs
+from admitone.core.wire import Longs
 
 _TEXT: Final = frozenset({str, type(None)})
 _WHOLE: Final = frozenset({int, type(None)})

@@ -22,15 +22,15 @@ from dataclasses import dataclass
 from admitone.boundary.destination_topics import Topics
 from admitone.boundary.doors import SYNCHRONOUS_DOOR
 from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
-from admitone.boundary.partition import OwnedPartition
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.reconciliation import reconcile
 from admitone.boundary.recover import resolve
 from admitone.boundary.settled_pairs import SettledPairs, pairs_of
+from admitone.boundary.topic_partition import TopicPartition
 from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
-from admitone.core.replay import producer_id
+from admitone.core.wire import producer_id
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import (
     ADMISSION_STORE,
@@ -178,15 +178,15 @@ class Boundary:
 
     def own(
         self, topic: Topic, partition: int, generation: int, session: str = ""
-    ) -> OwnedPartition:
+    ) -> TopicPartition:
         """Take over a source partition; what was settled in the same session before is remembered."""
         source = self.source(topic, partition)
-        epoch, producer_epoch = self.resolve_all(source, generation)
+        epochs = self.resolve_all(source, generation)
         size = self.options.cache // topic.partitions
         cache = None
         if size:
             cache = pairs_of(source, size, session) if session else SettledPairs(size)
-        return OwnedPartition(self, source, generation, epoch, producer_epoch, topic, cache=cache)
+        return TopicPartition(self, source, generation, epochs, topic, cache)
 
     def resolve_all(self, source: Source, generation: int | None) -> tuple[int, int]:
         """Take a source over and resolve what it has in flight; return the epochs it is held under.

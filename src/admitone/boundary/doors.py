@@ -8,18 +8,20 @@ is proved absent gives its own back, and whoever sent it got no answer and sends
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from admitone.boundary.ledger_age import refuse_older_ledger
-from admitone.boundary.partition import Decided, OwnedPartition
-from admitone.boundary.read import DELIVERY_SCHEMA
+from admitone.boundary.partition import Admitted, OwnedPartition
+from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
 from admitone.boundary.reconciliation import reconcile
-from admitone.core.replay import producer_id
+from admitone.core.wire import producer_id, run_header
 from admitone.ledger.decision_rows import Decision, decisions_of
-from admitone.ledger.model import Filter, Source
+from admitone.ledger.model import Block, Claimed, Destination, Filter, Outcome, Source
+from admitone.ledger.outcomes import concluded, followed
 from admitone.ledger.source_positions import Positions
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 SYNCHRONOUS_DOOR: Final = "synchronous"
 DOOR: Final = "door"
 """What stands where other sources name their topic."""
+_NOTED_FOR_MS = 1_000
+DecidedBlock = tuple[Block, pa.Table, pa.Table, pa.Table | None]
 
 
 class Delivery(NamedTuple):
@@ -36,6 +40,41 @@ class Delivery(NamedTuple):
     value: bytes
     run_id: str | None = None
     """The run the request named, for envelopes that name none."""
+
+
+class _Slot(OwnedPartition):
+    """A source partition whose blocks are many and small, and answered at once."""
+
+    def __init__(self, boundary: Boundary, source: Source, epochs: tuple[int, int]) -> None:
+        super().__init__(boundary, source, None, epochs)
+        self._noted: tuple[int, tuple[Destination, ...]] | None = None
+        self.decided: dict[int, DecidedBlock] = {}
+
+    def _destinations(self) -> tuple[Destination, ...]:
+        """Return the destinations as they were a moment ago: recovery only reads a little more."""
+        now = self._boundary.clock()
+        if self._noted is None or now - self._noted[0] > _NOTED_FOR_MS:
+            self._noted = now, super()._destinations()
+        return self._noted[1]
+
+    def _leave_out(self, drifted: set[str]) -> None:
+        self._noted = None
+        super()._leave_out(drifted)
+
+    def _settled(self, block: ReadBlock, claimed: Claimed, outcome: Outcome) -> Admitted:
+        """Keep the answer, unless it depends on blocks that others may have resolved meanwhile."""
+        row = claimed.block
+        if not followed(claimed.verdicts, row.block_id):
+            verdicts, bus = concluded(row.block_id, block.facts, claimed.verdicts, outcome, {})
+            settled = replace(
+                row,
+                state=outcome.state,
+                decided_at=outcome.decided_at,
+                published_at=outcome.published_at,
+                refused=outcome.refused,
+            )
+            self.decided[row.block_id] = settled, block.facts, verdicts, bus
+        return super()._settled(block, claimed, outcome)
 
 
 class DoorSlot:
@@ -51,27 +90,23 @@ class DoorSlot:
         refuse_older_ledger(ledger, transport, [each.topic for each in options.contracts])
         for _ in reconcile(boundary, source=self.source):
             pass
-        epoch, producer_epoch = boundary.resolve_all(self.source, None)
         self._positions = Positions(ledger)
-        self._owned = OwnedPartition(boundary, self.source, None, epoch, producer_epoch, None)
+        self._owned = _Slot(boundary, self.source, boundary.resolve_all(self.source, None))
 
     def admit(self, deliveries: Sequence[Delivery]) -> Iterator[list[Decision]]:
         """Decide deliveries in their order; yield the decisions of each block once it is settled."""
         self._owned.look_at_topics()
         records = _records(deliveries, self._owned.mark.offset + 1, self._boundary.clock())
         for admitted in self._owned.admit(records):
-            decided = admitted.decided
+            decided = self._owned.decided.pop(admitted.block_id, None)
             if decided is None:
-                (found,) = self._boundary.ledger.decided(Filter(record=(admitted.block_id, 0)))
-                decided = Decided(*found)
+                (decided,) = self._boundary.ledger.decided(Filter(record=(admitted.block_id, 0)))
             yield decisions_of(*decided, self._positions)
 
 
 def _records(deliveries: Sequence[Delivery], start: int, now: int) -> pa.Table:
     size = len(deliveries)
-    headers = [
-        [] if run is None else [{"key": "runId", "value": run.encode()}] for _, run in deliveries
-    ]
+    headers = [run_header(run) for _, run in deliveries]
     return pa.table(
         [
             pa.array(np.arange(start, start + size)),

@@ -15,7 +15,7 @@ from admitone.boundary.reconciliation import late_source
 from admitone.boundary.release import release_source
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
-from admitone.core.metadata import decode, positions_of
+from admitone.core.wire import decode, positions_of
 from admitone.ledger.model import NOTHING_DECIDED, Source
 from admitone.ledger.port import Ledger
 from admitone.transport.port import Topic, Transport

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from admitone.boundary.circuit_breaker import too_much_quarantined
 from admitone.boundary.destination_topics import drifted_since, refuse_recreated
 from admitone.boundary.publish import (
     Outgoing,
@@ -18,9 +17,8 @@ from admitone.boundary.publish import (
     destinations_of,
     to_publish,
 )
-from admitone.boundary.read import ReadBlock, read_block
+from admitone.boundary.read import ReadBlock, ReplayRules, read_block
 from admitone.boundary.recover import resolve, used
-from admitone.boundary.settled_pairs import SettledPairs
 from admitone.core.decisions import RULES_VERSION, BlockState
 from admitone.core.errors import (
     ContractDrift,
@@ -46,24 +44,12 @@ from admitone.ledger.model import (
     Source,
     Stale,
 )
-from admitone.ledger.outcomes import concluded, followed
 from admitone.ledger.upstream_marks import marks_of, progress_of
-from admitone.transport.port import Topic
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
 
 _LONGEST_WAIT_S = 1.0
-_NOTED_FOR_MS = 1_000
-
-
-class Decided(NamedTuple):
-    """A decided block with its columns as they stand."""
-
-    block: Block
-    facts: pa.Table
-    verdicts: pa.Table
-    bus: pa.Table | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +59,6 @@ class Admitted:
     block_id: int
     deliveries: int
     admitted: int
-    decided: Decided | None = None
-    """Its columns, for a door that answers at once; None where they are better read from the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +73,9 @@ class _Published:
 class OwnedPartition:
     """One source partition under one epoch; the only thing that can admit from it.
 
-    Without a topic it is a door that numbers its deliveries itself. Those that are released through one were
-    delivered before, and are judged by the stream time of the partition they first came from.
+    Each kind of source is a class of its own: a partition of a topic (`TopicPartition`), a slot of the synchronous door
+    (`doors.py`), the door of released deliveries (`release.py`), a source that is read back (`restore`). They say what
+    is special about them; the steps are here.
     """
 
     def __init__(
@@ -98,13 +83,8 @@ class OwnedPartition:
         boundary: Boundary,
         source: Source,
         generation: int | None,
-        epoch: int,
-        producer_epoch: int,
-        topic: Topic | None,
-        origin_stream_time: int | None = None,
-        *,
-        released: bool = False,
-        cache: SettledPairs | None = None,
+        epochs: tuple[int, int],
+        replays: ReplayRules | None = None,
     ) -> None:
         self._boundary = boundary
         self._options = boundary.options
@@ -112,20 +92,11 @@ class OwnedPartition:
         self._transport = boundary.transport
         self.source = self._source = source
         self._generation = generation
-        self._epoch = epoch
+        self._epoch, self._producer_epoch = epochs
         self._producer = boundary.producer_name(source)
-        self._producer_epoch = producer_epoch
-        self._topic = topic
-        self._origin_stream_time = origin_stream_time
-        self._released = released
-        self.cache = cache
-        self._horizon = None if cache is None else self._ask_horizon()
-        self._answered = 0
         self._mark = self._ledger.mark(source)
-        # What is released was delivered once already; its key says where, and would be taken for a replay.
-        self._replays = None if topic is None else boundary.options.replays
+        self._replays = replays
         self._upstream = self._upstream_marks()
-        self._noted: tuple[int, tuple[Destination, ...]] | None = None
         self._allow(boundary.writable)
 
     @property
@@ -142,18 +113,12 @@ class OwnedPartition:
         limit = self._options.max_block
         for start in range(0, records.num_rows, limit):
             yield from self._admit_piece(records.slice(start, limit))
-        if self._answered:
-            self._ledger.count_cached(self._source, self._answered)
-            self._answered = 0
 
     def read(self, records: pa.Table) -> ReadBlock:
         """Judge deliveries by themselves (step 1); nothing is decided."""
-        times = (self._mark.stream_time, self._origin_stream_time)
-        known = [moment for moment in times if moment is not None]
-        after = replace(self._mark, stream_time=max(known, default=None))
         return read_block(
             records,
-            after,
+            self._judged_after(),
             self._rules,
             self._source.partition,
             self._replays,
@@ -165,8 +130,7 @@ class OwnedPartition:
         offsets = records["offset"].to_numpy()
         if (np.diff(offsets) <= 0).any():
             raise IntegrityError(
-                f"Partition {self._source.partition} of {self._topic and self._topic.name!r} came out of"
-                " offset order.",
+                f"Partition {self._source.partition} of producer {self._source.producer_id} came out of offset order.",
                 "do not repartition or sort between the source and the boundary",
             )
         again = int(np.count_nonzero(offsets <= self._mark.offset))
@@ -182,8 +146,7 @@ class OwnedPartition:
             destinations = self._destinations()
             drifted = drifted_since(self._writable, destinations, self._rules.routes, rest.facts)
             if drifted:
-                self._noted = None
-                self._allow({t: i for t, i in self._writable.items() if t not in drifted})
+                self._leave_out(drifted)
                 rest = self.read(rest.records)
                 continue
             block, claimed = self._claim(rest, destinations)
@@ -195,16 +158,42 @@ class OwnedPartition:
             yield self._publish_and_settle(block, claimed)
             rest = rest.tail(block.facts.num_rows)
 
-    def _destinations(self) -> tuple[Destination, ...]:
-        """Return the destinations as they are; a door, whose blocks are many and small, does not look every time.
+    # What kinds of source do otherwise.
 
-        An end that was noted a little earlier only lets recovery read a little more.
-        """
-        now = self._boundary.clock()
-        if self._noted is None or self._topic is not None or now - self._noted[0] > _NOTED_FOR_MS:
-            topics = [route.topic for route in self._rules.routes]
-            self._noted = now, destinations_of(self._transport, topics)
-        return self._noted[1]
+    def _judged_after(self) -> Mark:
+        """Return the mark whose stream time deliveries are judged by."""
+        return self._mark
+
+    def _destinations(self) -> tuple[Destination, ...]:
+        """Return the destinations as they are."""
+        return destinations_of(self._transport, [route.topic for route in self._rules.routes])
+
+    def _leave_out(self, drifted: set[str]) -> None:
+        """Admit no more to topics that are not what they were when they were looked at."""
+        self._allow({t: i for t, i in self._writable.items() if t not in drifted})
+
+    def _known(self, facts: pa.Table) -> KnownRepeats | None:
+        """Return which deliveries repeat what this worker remembers to be settled."""
+
+    def _known_is_stale(self) -> None:
+        """Take note that the ledger knows better than what was remembered."""
+
+    def _check_circuit(self, claimed: Claimed) -> None:
+        """Give a block back undecided when it would send too much to quarantine."""
+
+    def _check_source(self) -> None:
+        """Raise where deliveries no longer come from where they were read."""
+
+    def _outgoing(self, block: ReadBlock, ordinals: np.ndarray) -> Outgoing:
+        return Outgoing.of(self._source, block, ordinals)
+
+    def _settled(self, block: ReadBlock, claimed: Claimed, outcome: Outcome) -> Admitted:
+        """Return what is to be said of a block that was settled."""
+        row = claimed.block
+        assert outcome.bus_offsets is not None
+        return Admitted(row.block_id, row.deliveries, len(outcome.bus_offsets))
+
+    # The steps.
 
     def _allow(self, writable: Mapping[str, str]) -> None:
         """Admit to these topics only, under these ids."""
@@ -235,48 +224,12 @@ class OwnedPartition:
             try:
                 claimed = self._ledger.claim(asked)
             except Stale:
-                self._horizon = self._ask_horizon()
+                self._known_is_stale()
                 continue
             if isinstance(claimed, Claimed) or claimed.ordinal == 0:
                 crash_point("boundary.claimed")
-                if asked.known is not None and isinstance(claimed, Claimed):
-                    self._answered += len(asked.known.ordinals)
                 return block, claimed
             block = block.head(claimed.ordinal)
-
-    def _known(self, facts: pa.Table) -> KnownRepeats | None:
-        """Return which deliveries repeat what this worker remembers to be settled."""
-        if self.cache is None or self._horizon is None:
-            return None
-        return self.cache.look(facts, self._rules.retention_ms, self._horizon)
-
-    def _remember(self, facts: pa.Table, claimed: Claimed, refused: tuple[int, ...]) -> None:
-        """Remember what a settled block has shown to be settled."""
-        if self.cache is None:
-            return
-        self.cache.add(facts, claimed, refused)
-        if self._horizon is None:
-            self._horizon = self._ask_horizon()
-
-    def _ask_horizon(self) -> int | None:
-        """Return since when nobody can have taken an identity's row over; none where nothing is kept yet."""
-        return self._ledger.horizon(self._source, self._options.rules.retention_ms)
-
-    def _check_circuit(self, claimed: Claimed) -> None:
-        """Give a block back undecided when it would send too much to quarantine."""
-        if self._topic is None:
-            return
-        options = self._options
-        refusal = too_much_quarantined(
-            claimed,
-            lambda deliveries: self._ledger.recent(self._source, deliveries),
-            self._topic.name,
-            options.quarantine_limit,
-            options.quarantine_window,
-        )
-        if refusal is not None:
-            self._give_back(claimed.block)
-            raise refusal
 
     def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
         try:
@@ -293,7 +246,7 @@ class OwnedPartition:
             return Admitted(claimed.block.block_id, claimed.block.deliveries, settled)
         crash_point("boundary.published")
         # 4. Settle
-        self._check_source_topic()
+        self._check_source()
         try:
             refuse_recreated(self._transport, _places(block, claimed))
         except ContractDrift as drift:
@@ -316,30 +269,8 @@ class OwnedPartition:
         )
         for upstream, progress in progress_of(block.facts, self._upstream).items():
             self._upstream[upstream] = progress.after
-        self._remember(block.facts, claimed, published.refused)
         crash_point("boundary.settled")
-        return Admitted(
-            claimed.block.block_id,
-            claimed.block.deliveries,
-            len(published.bus_offsets),
-            self._decided(block, claimed, outcome) if self._topic is None else None,
-        )
-
-    @staticmethod
-    def _decided(block: ReadBlock, claimed: Claimed, outcome: Outcome) -> Decided | None:
-        """Return what was just settled, unless it depends on blocks that others may have resolved meanwhile."""
-        row = claimed.block
-        if followed(claimed.verdicts, row.block_id):
-            return None
-        verdicts, bus = concluded(row.block_id, block.facts, claimed.verdicts, outcome, {})
-        settled = replace(
-            row,
-            state=outcome.state,
-            decided_at=outcome.decided_at,
-            published_at=outcome.published_at,
-            refused=outcome.refused,
-        )
-        return Decided(settled, block.facts, verdicts, bus)
+        return self._settled(block, claimed, outcome)
 
     def _publish(self, block: ReadBlock, claimed: Claimed) -> _Published:
         # 3. Publish: what the broker certainly refuses is left out and the rest goes on.
@@ -350,7 +281,7 @@ class OwnedPartition:
             bus_offsets = np.empty(len(ordinals), dtype=np.int64)
             if not len(ordinals):
                 return _Published(bus_offsets, None, row.refused)
-            leaving = Outgoing.of(self._source, block, ordinals, released=self._released)
+            leaving = self._outgoing(block, ordinals)
             parts = leaving.by_topic(topics, self._options.rules.routes, self._boundary.clock())
             crash_point("boundary.publishing")
             try:
@@ -407,16 +338,6 @@ class OwnedPartition:
 
     def _upstream_marks(self) -> dict[Upstream, Reached]:
         return marks_of(self._ledger.upstreams(self._source)) if self._replays else {}
-
-    def _check_source_topic(self) -> None:
-        if self._topic is None:
-            return
-        present = self._transport.topic(self._topic.name)
-        if present.topic_id != self._topic.topic_id:
-            raise IntegrityError(
-                f"Topic {self._topic.name!r} was recreated while it was read.",
-                "run again: the new topic is read from its beginning",
-            )
 
     def _wait(self, blocked: Blocked, waited: float) -> float:
         """Wait, without any claims, until somebody else's block is decided; resolve it when its lease ran out."""

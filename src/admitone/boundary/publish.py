@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +12,11 @@ import pyarrow.compute as pc
 from admitone.boundary.read import ReadBlock
 from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
 from admitone.core.errors import NotFound
-from admitone.core.metadata import POSITION_HEADER, encode, positions_of
 from admitone.core.routing import Route
+from admitone.core.wire import ADMITTED_HEADERS, Header, encode, positions_of
 from admitone.ledger.model import Block, Destination, Source
 from admitone.transport.headers import listed
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
-
-HEADER_NAMES: Final = (
-    "identity", "run", "class", "event-id", "payload-hash", "rules", "business-key", "admitted-at",
-    "event-time", "stream-time",
-)  # fmt: skip
-ORIGIN_HEADER: Final = "origin"
 
 
 def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
@@ -50,9 +43,7 @@ class Outgoing:
     """The source positions they were first delivered at, where these are not what the keys say (EVD-8)."""
 
     @classmethod
-    def of(
-        cls, source: Source, block: ReadBlock, ordinals: np.ndarray, *, released: bool = False
-    ) -> Outgoing:
+    def of(cls, source: Source, block: ReadBlock, ordinals: np.ndarray) -> Outgoing:
         """Return the chosen deliveries of a block."""
         rows = pa.array(ordinals)
         facts, records = block.facts.take(rows), block.records.take(rows)
@@ -62,7 +53,6 @@ class Outgoing:
             facts,
             records,
             [block.business_keys[row] for row in ordinals.tolist()],
-            origins_of(records["headers"]) if released else None,
         )
 
     def by_topic(
@@ -85,12 +75,12 @@ class Outgoing:
         positions = keys_of(self.source, self.numbers[lines])
         extra = {}
         if self.origins is not None:
-            extra[ORIGIN_HEADER] = pa.array(
+            extra[Header.ORIGIN] = pa.array(
                 [self.origins[line] for line in lines.tolist()], pa.binary()
             )
         key = positions
         if route is not None and (route.business_keyed or route.keeps_record):
-            extra[POSITION_HEADER] = positions
+            extra[Header.POSITION] = positions
             key = records["key"] if route.keeps_record else business_keys.cast(pa.binary())
         leaving = pa.table(
             [
@@ -110,7 +100,7 @@ def after_headers(came: pa.ChunkedArray, leaving: pa.Table) -> pa.Table:
     """Return outgoing records whose headers follow those they came with: of several the last one counts."""
     came = came.combine_chunks()
     entries = came.flatten()
-    kept = np.asarray(pc.not_equal(entries.field(0), ORIGIN_HEADER))
+    kept = np.asarray(pc.not_equal(entries.field(0), Header.ORIGIN))
     if not kept.any():
         return leaving
     leaving = listed(leaving)
@@ -134,7 +124,7 @@ def after_headers(came: pa.ChunkedArray, leaving: pa.Table) -> pa.Table:
 def origins_of(headers: pa.ChunkedArray) -> list[bytes]:
     """Return the original position that each released delivery names."""
     return [
-        next(entry["value"] for entry in entries if entry["key"] == ORIGIN_HEADER)
+        next(entry["value"] for entry in entries if entry["key"] == Header.ORIGIN)
         for entries in headers.to_pylist()
     ]
 
@@ -163,7 +153,7 @@ def _headers(
         *extra.values(),
     ]
     return pa.StructArray.from_arrays(
-        [_one_binary_array(column) for column in columns], names=[*HEADER_NAMES, *extra]
+        [_one_binary_array(column) for column in columns], names=[*ADMITTED_HEADERS, *extra]
     )
 
 

@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from admitone.core.decisions import CODE_OF_REASON, Reason
 from admitone.core.envelope import EnvelopeRules, Event, Refusal, read_envelope, run_outside
-from admitone.core.metadata import one_array, positions_of
 from admitone.core.records import RecordRules, read_record
 from admitone.core.replay_filter import Kind, Reached, Upstream, filter_replays
 from admitone.core.routing import partition_for
+from admitone.core.wire import naming_headers, positions_of
 from admitone.infra.collector import garbage_collection_paused
 from admitone.ledger.columns import FACTS_SCHEMA, UPSTREAM_TYPE
 from admitone.ledger.model import Mark
@@ -25,7 +25,6 @@ from admitone.transport.port import HEADERS_TYPE
 Rules = EnvelopeRules | RecordRules
 """What a delivery must look like: an envelope at the admission boundary, a record with a key in a dedup pipeline."""
 
-_MEANINGFUL_HEADERS = pa.array(["runId", "eventClass"])
 _NO_HEADERS: dict[str, bytes] = {}
 _NOTHING_READ = (None,) * 5
 DELIVERY_SCHEMA = pa.schema(
@@ -122,7 +121,7 @@ def _read_block(
 ) -> ReadBlock:
     stream_time, forgotten = after.stream_time, after.forgotten_before
     append_times = _milliseconds(records["timestamp"])
-    headers = _meaningful_headers(records["headers"])
+    headers = naming_headers(records["headers"])
     rows: list[tuple[Any, ...]] = []
     partition_cache: dict[tuple[int, str], int] = {}
     codes = undecoded.codes
@@ -189,24 +188,3 @@ def _milliseconds(timestamps: pa.ChunkedArray) -> list[int]:
     micros = timestamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     milliseconds: list[int] = (micros.to_numpy() // 1_000).tolist()
     return milliseconds
-
-
-def _meaningful_headers(column: pa.ChunkedArray) -> dict[int, dict[str, bytes]]:
-    """Return the headers that step 1 reads, by row; most deliveries have none."""
-    found: dict[int, dict[str, bytes]] = {}
-    headers = one_array(column)
-    entries = headers.flatten()
-    if not len(entries):
-        return found
-    names = entries.field("key")
-    hits = np.flatnonzero(np.asarray(pc.is_in(names, value_set=_MEANINGFUL_HEADERS)))
-    rows = np.asarray(headers.value_parent_indices())[hits]
-    chosen = entries.take(pa.array(hits))
-    for row, name, value in zip(
-        rows.tolist(),
-        chosen.field("key").to_pylist(),
-        chosen.field("value").to_pylist(),
-        strict=True,
-    ):
-        found.setdefault(row, {})[name] = value if value is not None else b""
-    return found

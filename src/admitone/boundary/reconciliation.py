@@ -24,7 +24,7 @@ from admitone.boundary.publish import Outgoing, destinations_of, keys_of, to_pub
 from admitone.boundary.recover import search, used
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, IntegrityError
-from admitone.core.replay import producer_id
+from admitone.core.wire import producer_id
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import unpack
 from admitone.ledger.model import (

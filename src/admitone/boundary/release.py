@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,12 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from admitone.boundary.partition import OwnedPartition
-from admitone.boundary.publish import ORIGIN_HEADER
-from admitone.boundary.read import DELIVERY_SCHEMA
+from admitone.boundary.publish import Outgoing, origins_of
+from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
-from admitone.core.replay import StreamMetadata, producer_id
-from admitone.ledger.model import Block, Filter, Source, SourceInfo
+from admitone.core.wire import Header, StreamMetadata, header_list, producer_id, run_header
+from admitone.ledger.model import Block, Filter, Mark, Source, SourceInfo
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -85,6 +85,26 @@ class Report:
             "kept_first": self.kept_first,
             "still_refused": {str(reason): count for reason, count in sorted(self.refused.items())},
         }
+
+
+class _ReleaseDoor(OwnedPartition):
+    """Delivers what was delivered before: it is judged by the stream time of the partition it first came from.
+
+    Its keys say where it came from, so its replays are not filtered: each would be one.
+    """
+
+    def __init__(self, boundary: Boundary, source: Source, origin_stream_time: int | None) -> None:
+        super().__init__(boundary, source, None, boundary.resolve_all(source, None))
+        self._origin_stream_time = origin_stream_time
+
+    def _judged_after(self) -> Mark:
+        times = (self._mark.stream_time, self._origin_stream_time)
+        known = [moment for moment in times if moment is not None]
+        return replace(self._mark, stream_time=max(known, default=None))
+
+    def _outgoing(self, block: ReadBlock, ordinals: np.ndarray) -> Outgoing:
+        leaving = super()._outgoing(block, ordinals)
+        return replace(leaving, origins=origins_of(leaving.records["headers"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,10 +223,10 @@ def _headers(
     headers: list[dict[str, Any]] | None, position: StreamMetadata, run: str | None
 ) -> list[dict[str, Any]]:
     """Return a delivery's headers with the position and, where one is given, the run it first had."""
-    kept = [entry for entry in headers or [] if entry["key"] != ORIGIN_HEADER]
-    if run is not None and not any(entry["key"] == "runId" for entry in kept):
-        kept.append({"key": "runId", "value": run.encode()})
-    return [*kept, {"key": ORIGIN_HEADER, "value": position.to_bytes()}]
+    kept = [entry for entry in headers or [] if entry["key"] != Header.ORIGIN]
+    if not any(entry["key"] == Header.RUN_ID for entry in kept):
+        kept += run_header(run)
+    return kept + header_list([(Header.ORIGIN, position.to_bytes())])
 
 
 def _deliver(
@@ -236,7 +256,7 @@ def _deliver(
         )  # fmt: skip
 
 
-def _door(boundary: Boundary, info: SourceInfo) -> OwnedPartition:
+def _door(boundary: Boundary, info: SourceInfo) -> _ReleaseDoor:
     """Take over the door of released deliveries that belongs to a source partition."""
     source, topic_id = info.source, info.topic_id
     if info.door != RELEASE_DOOR:
@@ -246,10 +266,7 @@ def _door(boundary: Boundary, info: SourceInfo) -> OwnedPartition:
         boundary.ledger.register_source(
             source, info.pipeline, name, topic_id, RELEASE_DOOR, info.store
         )
-    epoch, producer_epoch = boundary.resolve_all(source, None)
-    return OwnedPartition(
-        boundary, source, None, epoch, producer_epoch, None, info.mark.stream_time, released=True
-    )
+    return _ReleaseDoor(boundary, source, info.mark.stream_time)
 
 
 def release_source(info: SourceInfo, cluster: str) -> Source:

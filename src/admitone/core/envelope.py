@@ -18,6 +18,7 @@ from admitone.core.decisions import Reason
 from admitone.core.identity import identity_of
 from admitone.core.routing import Route
 from admitone.core.segments import oldest_live
+from admitone.core.wire import Header, header_text
 
 # Hours and minutes are bounded here: what fromisoformat takes beyond them depends on Python's version.
 _TIMESTAMP = re.compile(
@@ -128,8 +129,8 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
     event_type: Any = metadata.get("eventType")
     event_id: Any = metadata.get("eventId")
     if headers:
-        run_id = _chosen(metadata, headers, "runId", rules.run_id)
-        event_class = _chosen(metadata, headers, "eventClass", event_type)
+        run_id = _chosen(metadata, headers, Header.RUN_ID, rules.run_id)
+        event_class = _chosen(metadata, headers, Header.EVENT_CLASS, event_type)
     else:
         run_id = metadata.get("runId", rules.run_id)
         event_class = metadata.get("eventClass", event_type)
@@ -179,7 +180,7 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
 
 def run_outside(headers: Mapping[str, bytes], run_id: str) -> str:
     """Return the run of a delivery whose envelope cannot be read, or need not be."""
-    return (_header_text(headers, "runId") if headers else None) or run_id
+    return header_text(headers.get(Header.RUN_ID, b"")) or run_id
 
 
 def _is_name(value: object) -> bool:
@@ -191,15 +192,5 @@ def _chosen(metadata: dict[str, Any], headers: Mapping[str, bytes], name: str, d
     if name in metadata:
         return metadata[name]
     if name in headers:
-        return _header_text(headers, name)
+        return header_text(headers[name])
     return default
-
-
-def _header_text(headers: Mapping[str, bytes], name: str) -> str | None:
-    value = headers.get(name)
-    if value is None:
-        return None
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return None

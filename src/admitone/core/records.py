@@ -18,6 +18,7 @@ from admitone.core.envelope import Event, Refusal, timestamp_ms
 from admitone.core.keys import KeyRule, KeyStrategy, value_at
 from admitone.core.routing import Route
 from admitone.core.segments import oldest_live
+from admitone.core.wire import said_outside
 
 _IDENTITY: Final = "identity@"
 _FARTHEST_MS: Final = 253_402_300_799_999
@@ -78,7 +79,7 @@ def read_record(  # noqa: PLR0911 - one check after another is how it reads best
         document = parse_strict(raw)
     except Refused as refused:
         return Refusal(refused.reason, *who)
-    key = rules.key.key_of(document, named(headers, rules.default_run))
+    key = rules.key.key_of(document, said_outside(headers, rules.default_run))
     if isinstance(key, Reason):
         return Refusal(key, *who)
     event_time = moment_of(document, rules.time_field) if rules.time_field else append_time
@@ -92,21 +93,6 @@ def read_record(  # noqa: PLR0911 - one check after another is how it reads best
     if rules.drifted:
         return Refusal(Reason.CONTRACT_DRIFT, *who, key.text)
     return Event(*who, key.text, event_time, key.identity, key.identity, 0, "")
-
-
-def named(headers: Mapping[str, bytes], default_run: str) -> dict[str, str | None]:
-    """Return what is said outside an envelope about who it is."""
-    said: dict[str, str | None] = {"runId": default_run}
-    for name, value in headers.items():
-        said[name] = _text(value)
-    return said
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def moment_of(document: Any, field: str) -> int | None:

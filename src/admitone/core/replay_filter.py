@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from admitone.core.metadata import Longs, decode
+from admitone.core.wire import Longs, decode
 
 NOTHING_SEEN: Final = -1
 

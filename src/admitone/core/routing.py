@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from admitone.core.replay import destination_partition
-
 HASH_NAME: Final = "sha256/8"
 
 
@@ -51,7 +49,7 @@ class Route:
 def partition_for(route: Route, business_key: str, source_partition: int) -> int:
     """Return the partition of a route that an event of a source partition goes to."""
     if route.by_source:
-        return destination_partition(source_partition, route.partitions)
+        return source_partition % route.partitions
     return partition_of(business_key, route.partitions)
 
 

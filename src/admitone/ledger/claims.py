@@ -28,8 +28,8 @@ from admitone.core.decisions import (
 )
 from admitone.core.errors import MarkMoved
 from admitone.core.identity import KEY_BYTES
-from admitone.core.metadata import one_array
 from admitone.core.segments import oldest_live
+from admitone.core.wire import one_array
 from admitone.ledger.columns import VERDICTS_SCHEMA, digest_words, fixed_bytes, pack, unpack
 from admitone.ledger.model import (
     Block,

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.metadata import one_array
-from admitone.core.replay import KEY_BYTES
+from admitone.core.wire import KEY_BYTES, one_array
 
 UPSTREAM_TYPE = pa.binary(KEY_BYTES)
 

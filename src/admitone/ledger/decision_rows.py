@@ -21,7 +21,7 @@ from admitone.core.decisions import (
     Verdict,
 )
 from admitone.core.moments import iso
-from admitone.core.replay import StreamMetadata
+from admitone.core.wire import StreamMetadata
 from admitone.ledger.model import Block, Filter, Source
 from admitone.ledger.outcomes import disposed
 from admitone.ledger.port import LedgerReader

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from admitone.core.replay import StreamMetadata
+from admitone.core.wire import StreamMetadata
 from admitone.ledger.model import Source
 from admitone.ledger.port import LedgerReader
 

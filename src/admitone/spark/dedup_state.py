@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from admitone.boundary.publish import after_headers
 from admitone.core.errors import ContractDrift
 from admitone.core.keys import KeyRule
+from admitone.core.wire import Header
 from admitone.settings import Settings
 from admitone.spark.boundary_query import SourceTopic
 from admitone.spark.checkpoints import read_figures, state_checkpoint, write_figures
@@ -43,7 +44,6 @@ GUARANTEE: Final = (
     " crash the last batch may be written twice; of records that share a key in one batch any one may be kept, and the"
     " order of records is not"
 )
-REASON_HEADER: Final = "reason"
 _COUNTS: Final = "kept BIGINT, late BIGINT"
 _SUMMED: Final = (
     "dropped_duplicates", "dropped_late", "evicted", "eviction_ms", "commit_ms", "bytes_copied",
@@ -157,7 +157,7 @@ def _with_reason(records: pa.Table, settings: Settings) -> pa.Table:
     """Return records that could not be judged, with the reason as their last header."""
     leaving = _outgoing(records, settings)
     reasons = records[REASON].cast(pa.binary()).combine_chunks()
-    named = pa.StructArray.from_arrays([reasons], [REASON_HEADER])
+    named = pa.StructArray.from_arrays([reasons], [Header.REASON])
     index = leaving.schema.get_field_index("headers")
     return after_headers(
         records["headers"].cast(HEADERS_TYPE), leaving.set_column(index, "headers", named)

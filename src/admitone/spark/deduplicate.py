@@ -24,8 +24,8 @@ from admitone.core.decisions import Reason
 from admitone.core.durations import parse_duration_ms
 from admitone.core.errors import ConfigurationError, IntegrityError
 from admitone.core.keys import KeyRule, KeyStrategy
-from admitone.core.metadata import header_column
 from admitone.core.records import moment_of
+from admitone.core.wire import naming_headers, said_outside
 
 KEY: Final = "dedup_key"
 REASON: Final = "dedup_reason"
@@ -84,10 +84,9 @@ def keyed(
         columns[TIME] = pa.timestamp("ms", tz="UTC")
 
     def read(values: pa.Array, headers: pa.Array) -> pa.Array:
-        outside = _outside(headers, run_id) if named else {}
-        default = {"runId": run_id}
+        outside = naming_headers(headers) if named else {}
         found = [
-            _read(raw, rule, outside.get(row, default), time_field)
+            _read(raw, rule, said_outside(outside.get(row, {}), run_id), time_field)
             for row, raw in enumerate(values.to_pylist())
         ]
         arrays = zip(*found, strict=True) if found else [()] * len(columns)
@@ -119,23 +118,6 @@ def _read(
     if isinstance(key, Reason):
         return None, key, None
     return key.text, None, moment_of(document, time_field) if time_field else None
-
-
-def _outside(headers: pa.Array, run_id: str) -> dict[int, dict[str, str | None]]:
-    """Return what headers say about who an event is, by row; most records have none."""
-    found: dict[int, dict[str, str | None]] = {}
-    for name in ("runId", "eventClass"):
-        rows, values = header_column(headers, name)
-        for row, value in zip(rows.tolist(), values.to_pylist(), strict=True):
-            found.setdefault(row, {"runId": run_id})[name] = _decoded(value)
-    return found
-
-
-def _decoded(value: bytes | None) -> str | None:
-    try:
-        return None if value is None else value.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _check_columns(df: DataFrame, keys: list[str], event_time: str) -> None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from admitone.analytics.admitted_records import EVENT_TIME, POSITION, STREAM_TIME
-from admitone.core.metadata import POSITION_HEADER
+from admitone.core.wire import ADMITTED_HEADERS, Header
 from admitone.settings import Settings
 from admitone.transport.kafka.clients import java_options
 from admitone.transport.port import HEADERS_TYPE, Topic
@@ -41,14 +41,17 @@ _PLACED: Final = (
     "CASE WHEN get(headers, {place}).key = '{name}' THEN get(headers, {place}).value"
     f" ELSE {_FOUND} END"
 )
-_TIMES: Final = {EVENT_TIME: ("event-time", 8), STREAM_TIME: ("stream-time", 9)}
+_TIMES: Final = {
+    column: _PLACED.format(name=name, place=ADMITTED_HEADERS.index(name))
+    for column, name in ((EVENT_TIME, Header.EVENT_TIME), (STREAM_TIME, Header.STREAM_TIME))
+}
 COUNTED: Final = (
     "key", "value", "topic", "partition", "offset", "timestamp",
     *(
-        f"try_cast(CAST({_PLACED.format(name=name, place=place)} AS STRING) AS BIGINT) AS {column}"
-        for column, (name, place) in _TIMES.items()
+        f"try_cast(CAST({value} AS STRING) AS BIGINT) AS {column}"
+        for column, value in _TIMES.items()
     ),
-    f"CASE WHEN size(headers) > 10 THEN {_FOUND.format(name=POSITION_HEADER)} END AS {POSITION}",
+    f"CASE WHEN size(headers) > {len(ADMITTED_HEADERS)} THEN {_FOUND.format(name=Header.POSITION)} END AS {POSITION}",
 )  # fmt: skip
 """What counting reads of a record."""
 _RECORDS_AT_ONCE: Final = 10_000

@@ -1,4 +1,4 @@
-"""Stream metadata as Spark columns: the same twenty bytes as `core.replay`, made and read without Python."""
+"""Stream metadata as Spark columns: the same twenty bytes as `core.wire`, made and read without Python."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from admitone.core.errors import ConfigurationError
-from admitone.core.metadata import POSITION_HEADER
-from admitone.core.replay import KEY_BYTES
+from admitone.core.wire import KEY_BYTES, Header
 
 UPSTREAM_BYTES: Final = 12
 _SIGN_BIT: Final = bytearray([0x80])
@@ -44,7 +43,7 @@ def position_of(df: DataFrame) -> Column:
     """Return where each row says it comes from: its header `position`, or else its key."""
     if "headers" not in df.columns:
         return F.col("key")
-    return F.coalesce(header_of(POSITION_HEADER, KEY_BYTES), F.col("key"))
+    return F.coalesce(header_of(Header.POSITION, KEY_BYTES), F.col("key"))
 
 
 def header_of(name: str, size: int) -> Column:

@@ -22,6 +22,7 @@ from admitone.analytics.admitted_records import stretches
 from admitone.core.errors import ConfigurationError, ContractDrift, IntegrityError
 from admitone.core.replay_filter import Kind, Reached, Upstream
 from admitone.core.replay_filter import filter_replays as judge
+from admitone.core.wire import Header
 from admitone.spark.metadata_columns import (
     header_of,
     is_metadata,
@@ -35,7 +36,7 @@ from admitone.spark.metadata_columns import (
 from admitone.spark.packing import pack, unpack
 
 REPLAY: Final = "replay"
-FIRST_OFFSET, FIRST_OFFSET_HEADER = "first_offset", "first-offset"
+FIRST_OFFSET = "first_offset"
 _POSITION, _FIRST, _RECORDS = "replay_position", "replay_first", "replay_records"
 _NEEDED: Final = ("key", "topic", "partition", "offset")
 _NAMES: Final = pa.array([kind.name.lower() for kind in Kind])
@@ -78,7 +79,7 @@ def mark_replays(
         position = _in_its_place(position, announced, partitions)
     marked = df.withColumn(_POSITION, position)
     if spans:
-        header = long_of(header_of(FIRST_OFFSET_HEADER, 8))
+        header = long_of(header_of(Header.FIRST_OFFSET, 8))
         first = F.col(FIRST_OFFSET) if FIRST_OFFSET in df.columns else header
         marked = marked.withColumn(_FIRST, first.cast("bigint"))
     schema = StructType([*df.schema.fields, StructField(REPLAY, StringType())])
@@ -127,7 +128,7 @@ def _check_columns(df: DataFrame, spans: bool) -> None:
         raise ConfigurationError(f"There is a column {REPLAY!r} already.", "rename it before")
     if spans and FIRST_OFFSET not in df.columns and "headers" not in df.columns:
         raise ConfigurationError(
-            f"A span begins where the column {FIRST_OFFSET} or the header {FIRST_OFFSET_HEADER} says: none is there.",
+            f"A span begins where the column {FIRST_OFFSET} or the header {Header.FIRST_OFFSET} says: none is there.",
             "read with option includeHeaders",
         )
 

@@ -11,6 +11,7 @@ import orjson
 import pyarrow as pa
 from typing_extensions import TypedDict
 
+from admitone.core.wire import run_header
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
 
 _LINES_AT_ONCE = 50_000
@@ -83,13 +84,12 @@ def _append(
     total: Ingested,
 ) -> Ingested:
     partitions = [partition_for(line, topic.partitions) for line in chunk]
-    headers = [] if run_id is None else [{"key": "runId", "value": run_id.encode()}]
     table = pa.table(
         [
             pa.array(partitions, pa.int32()),
             pa.nulls(len(chunk), pa.binary()),
             pa.array(chunk, pa.binary()),
-            pa.array([headers], HEADERS_TYPE).take(pa.array([0] * len(chunk))),
+            pa.array([run_header(run_id)], HEADERS_TYPE).take(pa.array([0] * len(chunk))),
         ],
         schema=OUTGOING_SCHEMA,
     )

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from admitone.analytics.admitted_records import HEADERS_READ
 from admitone.core.decisions import Verdict
 from admitone.core.errors import IntegrityError
-from admitone.core.metadata import encode
+from admitone.core.wire import encode
 from admitone.evidence.evidence_file import read_file
 from admitone.evidence.rows import ARCHIVE, RECEIPTS
 from admitone.evidence.store import EvidenceStore

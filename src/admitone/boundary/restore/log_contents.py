@@ -11,15 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.boundary.publish import ORIGIN_HEADER
 from admitone.core.errors import IntegrityError
-from admitone.core.metadata import Numbers, decode, header_column, positions_of
+from admitone.core.wire import Header, Numbers, decode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import NOTHING_DECIDED, Block, Source
 from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, Topic, Transport
 
-_IDENTITY_HEADER: Final = "identity"
 _IDENTITY_BYTES: Final = 32
 _NOT_THERE: Final = -1
 _SCHEMA: Final = pa.schema(
@@ -204,7 +202,7 @@ def _late(records: pa.Table, late: np.ndarray, topic: Topic) -> Iterator[tuple[S
     """Yield late publishes by the positions they were first delivered at."""
     if not records.num_rows:
         return
-    _, origins = decode(_header(records, ORIGIN_HEADER))
+    _, origins = decode(_header(records, Header.ORIGIN))
     for source, lines in _by_source(origins):
         rows = pa.array(lines)
         found = _found(records.take(rows), origins.offsets[lines], topic, whole=False)
@@ -280,7 +278,7 @@ def _found(records: pa.Table, offsets: np.ndarray, topic: Topic, *, whole: bool)
     return pa.table(
         [
             pa.array(offsets),
-            _header(records, _IDENTITY_HEADER).cast(pa.binary(_IDENTITY_BYTES)),
+            _header(records, Header.IDENTITY).cast(pa.binary(_IDENTITY_BYTES)),
             pa.repeat(topic.name, size),
             records["partition"],
             records["offset"],

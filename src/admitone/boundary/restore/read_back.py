@@ -44,7 +44,7 @@ from admitone.boundary.restore.restored_partition import (
 )
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
-from admitone.core.replay import producer_id
+from admitone.core.wire import producer_id
 from admitone.evidence import open_store
 from admitone.evidence.evidence_file import from_parquet
 from admitone.evidence.rows import RECEIPTS

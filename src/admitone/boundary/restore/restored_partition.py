@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.boundary.partition import Admitted, OwnedPartition
-from admitone.boundary.publish import ORIGIN_HEADER, destinations_of, to_publish
+from admitone.boundary.publish import destinations_of, to_publish
 from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
 from admitone.boundary.reconciliation import RECONCILER, late_source
 from admitone.boundary.restore.log_contents import Elsewhere, Published
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import IntegrityError
+from admitone.core.wire import Header, header_list
 from admitone.ledger.columns import FACTS_SCHEMA
 from admitone.ledger.model import (
     Block,
@@ -65,9 +66,9 @@ class Restoring(OwnedPartition):
         mark_of: Callable[[Source], int],
         ends: Mapping[tuple[str, str], Sequence[int]],
     ) -> None:
-        self._is_stream = info.door == "stream"
-        topic = Topic(info.topic, info.topic_id, 0) if self._is_stream else None
-        super().__init__(boundary, info.source, None, *epochs, topic)
+        self._topic = Topic(info.topic, info.topic_id, 0) if info.door == "stream" else None
+        replays = boundary.options.replays if self._topic else None
+        super().__init__(boundary, info.source, None, epochs, replays)
         self.published = published
         self.counts: Counter[int] = Counter()
         self.name = f"{info.topic!r} partition {info.source.partition}"
@@ -91,7 +92,7 @@ class Restoring(OwnedPartition):
 
     def read(self, records: pa.Table) -> ReadBlock:
         """Judge deliveries by themselves; what came through a door was judged when it was admitted."""
-        return super().read(records) if self._is_stream else self._as_admitted(records)
+        return super().read(records) if self._topic else self._as_admitted(records)
 
     def _deliveries(self, start: int, end: int) -> Iterator[pa.Table]:
         if self._topic is None:
@@ -131,14 +132,14 @@ class Restoring(OwnedPartition):
         rows = [
             {
                 "offset": offset,
-                "append_time": int(headers["admitted-at"]),
-                "run": headers["run"].decode(),
-                "class": headers["class"].decode(),
-                "event_id": headers["event-id"].decode(),
-                "identity": headers["identity"],
-                "payload_hash": headers["payload-hash"],
-                "event_time": int(headers["event-time"]),
-                "stream_time": int(headers["stream-time"]),
+                "append_time": int(headers[Header.ADMITTED_AT]),
+                "run": headers[Header.RUN].decode(),
+                "class": headers[Header.CLASS].decode(),
+                "event_id": headers[Header.EVENT_ID].decode(),
+                "identity": headers[Header.IDENTITY],
+                "payload_hash": headers[Header.PAYLOAD_HASH],
+                "event_time": int(headers[Header.EVENT_TIME]),
+                "stream_time": int(headers[Header.STREAM_TIME]),
                 "reason": 0,
                 "route": routes.get(topic),
                 "partition": partition,
@@ -156,7 +157,7 @@ class Restoring(OwnedPartition):
         records = records.set_column(
             index, "headers", pa.array(kept, DELIVERY_SCHEMA.field(index).type)
         )
-        business_keys = tuple(headers["business-key"].decode() for headers in named)
+        business_keys = tuple(headers[Header.BUSINESS_KEY].decode() for headers in named)
         return ReadBlock(records, pa.Table.from_pylist(rows, schema=FACTS_SCHEMA), business_keys)
 
     def _claim(
@@ -169,9 +170,6 @@ class Restoring(OwnedPartition):
         known = self._ends.get((place.topic, place.topic_id), ())
         ends = (known[number] if number < len(known) else 0 for number in range(len(place.ends)))
         return replace(place, ends=tuple(ends))
-
-    def _check_circuit(self, claimed: Claimed) -> None:
-        """Everything was decided once already."""
 
     def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
         row = claimed.block
@@ -268,10 +266,10 @@ def published_late(
 
 def _delivered_with(headers: dict[str, bytes]) -> list[dict[str, Any]]:
     """Return what an envelope may not say itself, as the headers it could have come with."""
-    kept = [("runId", headers["run"]), ("eventClass", headers["class"])]
-    if ORIGIN_HEADER in headers:
-        kept.append((ORIGIN_HEADER, headers[ORIGIN_HEADER]))
-    return [{"key": name, "value": value} for name, value in kept]
+    kept = [(Header.RUN_ID, headers[Header.RUN]), (Header.EVENT_CLASS, headers[Header.CLASS])]
+    if Header.ORIGIN in headers:
+        kept.append((Header.ORIGIN, headers[Header.ORIGIN]))
+    return header_list(kept)
 
 
 def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:

@@ -10,13 +10,11 @@ import pyarrow as pa
 from admitone.core.canonical import Refused, canonical_json, parse_strict
 from admitone.core.identity import identity_of
 from admitone.core.keys import Key
-from admitone.core.metadata import header_column
 from admitone.core.records import labelled
+from admitone.core.wire import Header, naming_headers, said_outside
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import ADMISSION_STORE, Source
 from admitone.ledger.port import LedgerReader
-
-_NAMING = ("runId", "eventClass")
 
 
 def differing(
@@ -37,13 +35,14 @@ def differing(
 
 
 def _recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Iterator[tuple[bytes, bytes]]:
-    named = {name: header_values(headers, name) for name in _NAMING}
+    outside = naming_headers(headers)
     for row, value in enumerate(values.to_pylist()):
         try:
             envelope = parse_strict(value)
             metadata, payload = envelope["metadata"], envelope["payload"]
-            run = metadata.get("runId", named["runId"].get(row, run_id))
-            default = named["eventClass"].get(row, metadata["eventType"])
+            said = said_outside(outside.get(row, {}), run_id)
+            run = metadata.get("runId", said[Header.RUN_ID])
+            default = said.get(Header.EVENT_CLASS, metadata["eventType"])
             event_class = metadata.get("eventClass", default)
             identity = identity_of(run, event_class, metadata["eventId"])
             yield identity, hashlib.sha256(canonical_json(payload)).digest()
@@ -58,7 +57,7 @@ def differing_records(
 
     What their keys are made by stands in the place of a class; the payload hash is the identity again.
     """
-    names = {name: header_values(headers, name) for name in _NAMING}
+    outside = naming_headers(headers)
     wrong = 0
     for row, (label, value, identity, digest) in enumerate(
         zip(*(c.to_pylist() for c in (classes, values, identities, hashes)), strict=True)
@@ -68,8 +67,7 @@ def differing_records(
         except (ValueError, TypeError):
             wrong += 1
             continue
-        said = {name: found[row] for name, found in names.items() if row in found}
-        key = rule.read(value, {"runId": default_run, **said})
+        key = rule.read(value, said_outside(outside.get(row, {}), default_run))
         wrong += not (isinstance(key, Key) and key.identity == identity == digest)
     return wrong
 
@@ -92,19 +90,6 @@ def wrong_keys(classes: pa.Array, texts: pa.Array, said: pa.Array) -> int:
 def keyed_sources(ledger: LedgerReader) -> frozenset[Source]:
     """Return the sources of dedup pipelines: who their records are is said by keys."""
     return frozenset(info.source for info in ledger.sources() if info.store != ADMISSION_STORE)
-
-
-def header_values(headers: pa.Array, name: str) -> dict[int, str | None]:
-    """Return the text of a header by row, where a row has it; None where its bytes are no text."""
-    rows, values = header_column(headers, name)
-    return dict(zip(rows.tolist(), map(_text, values.to_pylist()), strict=True))
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return (value or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def wrong_identities(run_id: str, classes: pa.Array, event_ids: pa.Array, said: pa.Array) -> int:

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.errors import IntegrityError, NotFound
-from admitone.core.metadata import encode, header_column, positions_of
-from admitone.core.replay import KEY_BYTES
+from admitone.core.wire import KEY_BYTES, Header, encode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import Source
 from admitone.transport.port import Topic, Transport
 
-IDENTITY_HEADER: Final = "identity"
-ORIGIN_HEADER: Final = "origin"
 _IDENTITY_BYTES = 32
 _AT_ONCE = 200_000
 _WIDEST_GAP = 20_000
@@ -139,9 +136,9 @@ def _match(
         return
     rows = rows[hits]
     headers = batch.column("headers").take(pa.array(hits))
-    identities = _header_matrix(headers, IDENTITY_HEADER, _IDENTITY_BYTES)
+    identities = _header_matrix(headers, Header.IDENTITY, _IDENTITY_BYTES)
     if late:
-        positions = _header_matrix(headers, ORIGIN_HEADER, KEY_BYTES)
+        positions = _header_matrix(headers, Header.ORIGIN, KEY_BYTES)
     else:
         keys = batch.column("key").take(pa.array(hits))
         positions = _matrix(positions_of(keys, headers), KEY_BYTES)

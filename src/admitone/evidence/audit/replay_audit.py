@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_VERDICT, DECIDED_STATES, Verdict
-from admitone.core.metadata import decode
 from admitone.core.replay_filter import Upstream, by_upstream
+from admitone.core.wire import decode
 from admitone.ledger.model import Block, Source
 from admitone.ledger.port import LedgerReader
 from admitone.ledger.upstream_marks import sees_upstream

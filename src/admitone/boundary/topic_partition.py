@@ -1,0 +1,91 @@
+"""A partition of a source topic: what is special about deliveries that lie on a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from admitone.boundary.circuit_breaker import too_much_quarantined
+from admitone.boundary.partition import Admitted, OwnedPartition
+from admitone.boundary.read import ReadBlock
+from admitone.boundary.settled_pairs import SettledPairs
+from admitone.core.errors import IntegrityError
+from admitone.ledger.model import Claimed, KnownRepeats, Outcome, Source
+from admitone.transport.port import Topic
+
+if TYPE_CHECKING:
+    from admitone.boundary.admission import Boundary
+
+
+class TopicPartition(OwnedPartition):
+    """A partition of this incarnation of a topic.
+
+    Replays among its deliveries are filtered, repeats may be known without asking the ledger, and a flood of bad ones
+    stops it, because all of them can be read again.
+    """
+
+    def __init__(
+        self,
+        boundary: Boundary,
+        source: Source,
+        generation: int,
+        epochs: tuple[int, int],
+        topic: Topic,
+        cache: SettledPairs | None,
+    ) -> None:
+        super().__init__(boundary, source, generation, epochs, boundary.options.replays)
+        self._topic = topic
+        self.cache = cache
+        self._horizon = None if cache is None else self._ask_horizon()
+        self._asked: KnownRepeats | None = None
+        self._answered = 0
+
+    def admit(self, records: pa.Table) -> Iterator[Admitted]:
+        """Decide every delivery above the mark, and count those that were known."""
+        yield from super().admit(records)
+        if self._answered:
+            self._ledger.count_cached(self._source, self._answered)
+            self._answered = 0
+
+    def _known(self, facts: pa.Table) -> KnownRepeats | None:
+        self._asked = None
+        if self.cache is not None and self._horizon is not None:
+            self._asked = self.cache.look(facts, self._rules.retention_ms, self._horizon)
+        return self._asked
+
+    def _known_is_stale(self) -> None:
+        self._horizon = self._ask_horizon()
+
+    def _ask_horizon(self) -> int | None:
+        """Return since when nobody can have taken an identity's row over; none where nothing is kept yet."""
+        return self._ledger.horizon(self._source, self._options.rules.retention_ms)
+
+    def _check_circuit(self, claimed: Claimed) -> None:
+        options = self._options
+        refusal = too_much_quarantined(
+            claimed,
+            lambda deliveries: self._ledger.recent(self._source, deliveries),
+            self._topic.name,
+            options.quarantine_limit,
+            options.quarantine_window,
+        )
+        if refusal is not None:
+            self._give_back(claimed.block)
+            raise refusal
+
+    def _check_source(self) -> None:
+        if self._transport.topic(self._topic.name).topic_id != self._topic.topic_id:
+            raise IntegrityError(
+                f"Topic {self._topic.name!r} was recreated while it was read.",
+                "run again: the new topic is read from its beginning",
+            )
+
+    def _settled(self, block: ReadBlock, claimed: Claimed, outcome: Outcome) -> Admitted:
+        if self.cache is not None:
+            self._answered += len(self._asked.ordinals) if self._asked else 0
+            self.cache.add(block.facts, claimed, outcome.refused)
+            if self._horizon is None:
+                self._horizon = self._ask_horizon()
+        return super()._settled(block, claimed, outcome)
