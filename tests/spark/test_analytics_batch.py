@@ -24,6 +24,7 @@ from admitone.spark.analytics_query import (
     next_offsets,
     note_begin,
 )
+from admitone.spark.folder_source import folder_stream
 from admitone.spark.kafka_source import COUNTED
 from admitone.transport import open_transport
 from admitone.transport.port import OUTGOING_SCHEMA, RECORD_SCHEMA, Topic
@@ -37,6 +38,18 @@ TOPIC = "admitted.traffic"
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
     return shared_spark().newSession()
+
+
+def test_a_second_session_reads_the_log_beside_one_that_is_active(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = load_settings(tmp_path)
+    transport = open_transport(settings)
+    begin = {transport.create_topic(TOPIC, 1): [0]}
+    for session in (spark, spark.newSession()):
+        assert folder_stream(session, settings, begin, 10, packed=False).isStreaming
+        # A query that starts makes its session the one that is active.
+        session._jvm.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def admitted(first: int, last: int, partition: int = 0) -> list[dict[str, object]]:

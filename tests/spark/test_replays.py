@@ -101,7 +101,10 @@ class Copied:
         """Copy what is done first: a batch that is planned and not done is simply run again."""
         for topic in self.topics.values():
             kept = self.folder / "kept" / topic
-            shutil.copytree(self.folder / "checkpoints" / topic / "commits", kept / "commits")
+            ongoing = shutil.ignore_patterns("*.tmp", ".*")
+            shutil.copytree(
+                self.folder / "checkpoints" / topic / "commits", kept / "commits", ignore=ongoing
+            )
             shutil.copytree(
                 self.folder / "checkpoints" / topic, kept, dirs_exist_ok=True,
                 ignore=shutil.ignore_patterns("commits", "*.tmp", ".*"),

@@ -44,6 +44,8 @@ def folder_stream(
     packed: bool,
 ) -> DataFrame:
     """Return topics of the folder log as a stream that begins at the given next offsets."""
+    # Spark looks for the name in the thread's active session, not in the one it registers it in: make them one.
+    spark.createDataFrame([], "nothing INT")
     spark.dataSource.register(FolderLogSource)
     offsets: Offsets = {
         topic.topic_id: {str(number): offset for number, offset in enumerate(first)}

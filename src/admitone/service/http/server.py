@@ -16,6 +16,7 @@ from admitone.service.http.app import create_app, front_of
 from admitone.settings import Settings
 
 _GRACE_S = 10
+_BACKLOG = 1_024
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> None:
@@ -33,7 +34,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=_GRACE_S,
-        backlog=1_024,
+        backlog=_BACKLOG,
     )
     # What was loaded stays; looking through it again and again for garbage would hold every request up.
     gc.freeze()
@@ -81,6 +82,9 @@ def _bind(host: str, port: int) -> socket.socket:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
+        listening.listen(
+            _BACKLOG
+        )  # A client that was told the address may come before the server runs.
     except OSError as error:
         raise ConfigurationError(
             f"Cannot listen on {host} port {port}: {error.strerror or error}.",
