@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from admitone.core.decisions import BlockState
-from admitone.core.errors import Fenced, MarkMoved
+from admitone.core.errors import MarkMoved
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.claims import (
     Holder,
@@ -36,6 +36,7 @@ from admitone.ledger.model import (
 from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
 from admitone.ledger.reader import columns_of
 from admitone.ledger.segments import pointer_of, put_back
+from admitone.ledger.sources import owned
 from admitone.ledger.store import Document, Rows, Store
 from admitone.ledger.upstream_marks import move_upstream, must_have_seen, upstreams_of
 
@@ -45,20 +46,6 @@ class NeedsSegment(NamedTuple):
 
     store: str
     newest_event_time: int
-
-
-def owned(
-    rows: Rows, source: Source, epoch: int, *, lock: bool = True
-) -> tuple[int, int | None, str]:
-    """Return a source's mark, stream time and store, locked; raise `Fenced` unless it is held under this epoch."""
-    row = rows.first(
-        "SELECT epoch, mark, stream_time, store FROM source WHERE producer_id = %s AND partition = %s"  # noqa: S608
-        + (" FOR UPDATE" if lock else ""),
-        *source,
-    )
-    if row is None or row[0] != epoch:
-        raise Fenced(f"Source {tuple(source)} is held under epoch {row and row[0]}, not {epoch}.")
-    return row[1], row[2], row[3]
 
 
 def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Blocked | NeedsSegment:
