@@ -15,8 +15,7 @@ owner resolves by looking at the log. This file is about ownership; the steps ar
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admitone.boundary.destination_topics import Topics
@@ -31,6 +30,7 @@ from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.replay import producer_id
+from admitone.infra.clock import Clock, wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import (
     ADMISSION_STORE,
@@ -42,14 +42,8 @@ from admitone.ledger.model import (
 from admitone.ledger.port import Ledger
 from admitone.transport.port import Topic, Transport
 
-Clock = Callable[[], int]
 Writable = Mapping[str, str]
 """The destination topics that are as agreed, each with the id it was accepted under."""
-
-
-def wall_clock() -> int:
-    """Return now in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from admitone.core.routing import Route
 from admitone.ledger.model import Block, Destination, Source
 from admitone.transport.headers import listed
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
+from admitone.transport.topic_contract import still_there
 
 HEADER_NAMES: Final = (
     "identity", "run", "class", "event-id", "payload-hash", "rules", "business-key", "admitted-at",
@@ -219,9 +220,9 @@ def look(
     published_at: int | None = None
     low, high = keys_of(source, np.array([first, last])).to_pylist()
     for destination in destinations:
-        topic = Topic(destination.topic, destination.topic_id, len(destination.ends))
-        if transport.topic(topic.name).topic_id != topic.topic_id:
+        if still_there(transport, destination.topic, destination.topic_id) is None:
             return None
+        topic = Topic(destination.topic, destination.topic_id, len(destination.ends))
         starts, ends = transport.starts(topic), transport.ends(topic)
         for partition, noted in enumerate(destination.ends):
             if starts[partition] > noted:

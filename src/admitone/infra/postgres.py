@@ -180,11 +180,6 @@ class Database:
             self._lose_connection(error)
             raise explained(error, self.name) from error
 
-    @property
-    def is_reading(self) -> bool:
-        """Tell whether this thread is within a snapshot or a transaction."""
-        return self._inside() is not None
-
     def close(self) -> None:
         """Close this thread's connection."""
         session = self._present()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,17 +20,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound, NotWritten
+from admitone.infra.clock import wall_clock
 from admitone.infra.durable_files import make_durable
 from admitone.infra.sqlite import Database
 from admitone.transport.headers import listed
 from admitone.transport.port import (
-    DEFAULT_CONFIG,
+    KEPT_FOR_GOOD,
     LOG_APPEND_TIME,
     RECORD_SCHEMA,
     Appended,
     Topic,
-    TopicConfig,
     TopicState,
 )
 
@@ -81,9 +81,7 @@ class FolderLog:
         with self._manifest.snapshot() as db:
             (self.cluster,) = db.execute("SELECT cluster FROM log").fetchone()
 
-    def create_topic(
-        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
-    ) -> Topic:
+    def create_topic(self, name: str, partitions: int, keeping: Keeping = KEPT_FOR_GOOD) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
         with self._manifest.transaction() as db:
             found = _topic(db, name)
@@ -116,28 +114,6 @@ class FolderLog:
                 f"There is no topic {name!r}.", "admitone ingest FILE creates the raw topic"
             )
         return found
-
-    def delete_topic(self, name: str) -> None:
-        """Forget the topic; its files stay until somebody removes them, but are no part of the log."""
-        topic_id = self.topic(name).topic_id
-        with self._manifest.transaction() as db:
-            for table in ("file", "partition", "topic"):
-                db.execute(f"DELETE FROM {table} WHERE topic_id = ?", (topic_id,))  # noqa: S608
-
-    def truncate(self, topic: Topic, partition: int, before: int) -> None:
-        """Drop whole files that lie before an offset, as a broker's retention does."""
-        with self._manifest.transaction() as db:
-            where = "topic_id = ? AND partition = ? AND base_offset + records <= ?"
-            names = db.execute(
-                f"SELECT name FROM file WHERE {where}",  # noqa: S608
-                (topic.topic_id, partition, before),
-            ).fetchall()
-            db.execute(
-                f"DELETE FROM file WHERE {where}",  # noqa: S608
-                (topic.topic_id, partition, before),
-            )
-        for (name,) in names:
-            (self.path / name).unlink(missing_ok=True)
 
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""
@@ -194,7 +170,7 @@ class FolderLog:
                 raise Fenced(
                     f"Producer {name!r} was fenced: it holds epoch {epoch}, the log {held}."
                 )
-            now = time.time_ns() // 1_000_000
+            now = wall_clock()
             for topic, partition, order, file in pieces:
                 base, now = _list_file(db, topic, partition, len(order), now, file)
                 offsets[topic][order] = base + np.arange(len(order))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from admitone.core.contract import Checked, Contract, Keeping, Live, compare
 from admitone.core.errors import ContractDrift, NotFound
 from admitone.settings import Settings
-from admitone.transport.port import Topic, TopicConfig, TopicState, Transport
+from admitone.transport.port import Topic, TopicState, Transport
 
 
 def destination_contracts(settings: Settings) -> tuple[Contract, ...]:
@@ -57,9 +57,16 @@ def check_contracts(
 
 def create_topic(contract: Contract, transport: Transport) -> Topic:
     """Create a topic as its contract says."""
-    kept = contract.keeping
-    config = TopicConfig(kept.replication, kept.retention_ms, kept.cleanup_policy)
-    return transport.create_topic(contract.topic, contract.partitions, config)
+    return transport.create_topic(contract.topic, contract.partitions, contract.keeping)
+
+
+def still_there(transport: Transport, name: str, topic_id: str) -> Topic | None:
+    """Return the topic of a name if it is the incarnation with this id; None if that was deleted or recreated."""
+    try:
+        found = transport.topic(name)
+    except NotFound:
+        return None
+    return found if found.topic_id == topic_id else None
 
 
 def raw_topic(settings: Settings, transport: Transport) -> Topic:
@@ -95,8 +102,4 @@ def dedup_source(settings: Settings, transport: Transport) -> Topic:
 def _live(state: TopicState | None) -> Live | None:
     if state is None:
         return None
-    keeping = None
-    if state.config is not None:
-        kept = state.config
-        keeping = Keeping(kept.replication, kept.retention_ms, kept.cleanup_policy)
-    return Live(state.topic.topic_id, state.topic.partitions, keeping, state.append_time)
+    return Live(state.topic.topic_id, state.topic.partitions, state.keeping, state.append_time)

@@ -30,6 +30,7 @@ from admitone.ledger.model import (
     SourceInfo,
 )
 from admitone.transport.port import Topic
+from admitone.transport.topic_contract import still_there
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -105,10 +106,10 @@ class Restoring(OwnedPartition):
                 schema=DELIVERY_SCHEMA,
             )  # fmt: skip
             return
-        present = self._transport.describe([self._topic.name]).get(self._topic.name)
-        if present is None or present.topic.topic_id != self._topic.topic_id:
+        present = still_there(self._transport, self._topic.name, self._topic.topic_id)
+        if present is None:
             raise self._gone(start)
-        for batch in self._transport.read(present.topic, self._source.partition, start, end):
+        for batch in self._transport.read(present, self._source.partition, start, end):
             yield pa.Table.from_batches([batch])
 
     def _gone(self, offset: int) -> IntegrityError:

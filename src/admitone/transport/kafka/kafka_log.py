@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
+from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUnreachable
 from admitone.settings import Settings
 from admitone.transport.kafka.clients import connect, librdkafka_options
@@ -34,10 +35,9 @@ from admitone.transport.kafka.committed import read_committed, record_batch
 from admitone.transport.kafka.complaints import NO_LEADER, Complaints, error_of, explained
 from admitone.transport.kafka.producer import KafkaProducer
 from admitone.transport.port import (
-    DEFAULT_CONFIG,
+    KEPT_FOR_GOOD,
     Appended,
     Topic,
-    TopicConfig,
     TopicState,
 )
 
@@ -64,18 +64,16 @@ class KafkaLog:
         )
         return str(answers["cluster"].cluster_id)
 
-    def create_topic(
-        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
-    ) -> Topic:
+    def create_topic(self, name: str, partitions: int, keeping: Keeping = KEPT_FOR_GOOD) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
-        retention = -1 if config.retention_ms is None else config.retention_ms
+        retention = -1 if keeping.retention_ms is None else keeping.retention_ms
         wanted = NewTopic(
             name,
             partitions,
-            config.replication,
+            keeping.replication,
             config={
                 "retention.ms": str(retention),
-                "cleanup.policy": config.cleanup_policy,
+                "cleanup.policy": keeping.cleanup_policy,
                 "message.timestamp.type": "LogAppendTime",
             },
         )
@@ -107,7 +105,7 @@ class KafkaLog:
             retention = int(options["retention.ms"].value)
             found[resource.name] = TopicState(
                 _topic(description),
-                TopicConfig(
+                Keeping(
                     min((len(part.replicas) for part in description.partitions), default=0),
                     None if retention < 0 else retention,
                     options["cleanup.policy"].value,
@@ -122,16 +120,6 @@ class KafkaLog:
         if found is None:
             raise NotFound(f"There is no topic {name!r}.", "admitone topics create")
         return _topic(found)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete the topic and wait until it is gone."""
-        self.topic(name)
-        self._ask(self._admin.delete_topics([name])[name], f"deleting {name!r}")
-        deadline = time.monotonic() + self._patience_s
-        while name in self._describe([name]):
-            if time.monotonic() > deadline:
-                raise ServiceUnreachable(f"Topic {name!r} does not go away.", "try again later")
-            time.sleep(0.02)
 
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""
@@ -263,12 +251,6 @@ class KafkaLog:
             except KafkaException as failure:
                 if error_of(failure).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-
-    def _ask(self, future: Any, doing: str) -> Any:
-        try:
-            return self._answer(future)
-        except KafkaException as failure:
-            raise explained(error_of(failure), doing) from failure
 
     def _answer(self, future: Any) -> Any:
         """Wait for a broker's answer, unless it is sure that none will come."""
