@@ -32,13 +32,7 @@ from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.replay import producer_id
 from admitone.infra.clock import Clock, wall_clock
 from admitone.infra.crash_points import crash_point
-from admitone.ledger.model import (
-    ADMISSION_STORE,
-    IDLE_AFTER_MS,
-    Block,
-    Source,
-    SourceInfo,
-)
+from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, Block, Source, SourceInfo
 from admitone.ledger.port import Ledger
 from admitone.transport.port import Topic, Transport
 
@@ -119,15 +113,7 @@ class Boundary:
     def start(self, topic: Topic) -> int:
         """Begin a new generation on a topic: fence the one before and resolve what it left."""
         self._must_fit_marks(topic)
-        for partition in range(topic.partitions):
-            source = self.source(topic, partition)
-            self.ledger.register_source(
-                source,
-                self.options.pipeline,
-                topic.name,
-                topic.topic_id,
-                store=self.options.store,
-            )
+        self.register(topic)
         refuse_older_ledger(
             self.ledger, self.transport, [contract.topic for contract in self.options.contracts]
         )
@@ -137,6 +123,15 @@ class Boundary:
         for _ in reconcile(self, pipeline=self.options.pipeline):
             pass
         return generation
+
+    def register(self, topic: Topic) -> None:
+        """Make the partitions of a topic known to the ledger."""
+        options = self.options
+        for partition in range(topic.partitions):
+            self.ledger.register_source(
+                self.source(topic, partition), options.pipeline, topic.name, topic.topic_id,
+                store=options.store,
+            )  # fmt: skip
 
     def _must_fit_marks(self, topic: Topic) -> None:
         """Stop where upstream marks were made for another number of partitions: replays would pass (RPL-2)."""
@@ -175,12 +170,11 @@ class Boundary:
     ) -> OwnedPartition:
         """Take over a source partition; what was settled in the same session before is remembered."""
         source = self.source(topic, partition)
-        epoch, producer_epoch = self.resolve_all(source, generation)
-        size = self.options.cache // topic.partitions
-        cache = None
+        epochs = self.resolve_all(source, generation)
+        size, cache = self.options.cache // topic.partitions, None
         if size:
             cache = pairs_of(source, size, session) if session else SettledPairs(size)
-        return OwnedPartition(self, source, generation, epoch, producer_epoch, topic, cache=cache)
+        return OwnedPartition(self, source, generation, *epochs, topic, cache=cache)
 
     def resolve_all(self, source: Source, generation: int | None) -> tuple[int, int]:
         """Take a source over and resolve what it has in flight; return the epochs it is held under.

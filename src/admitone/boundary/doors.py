@@ -10,17 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from admitone.boundary.ledger_age import refuse_older_ledger
-from admitone.boundary.partition import Decided, OwnedPartition
-from admitone.boundary.read import DELIVERY_SCHEMA
+from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.read import numbered
 from admitone.boundary.reconciliation import reconcile
 from admitone.core.replay import producer_id
-from admitone.ledger.decision_rows import Decision, decisions_of
+from admitone.ledger.decision_rows import Decision, Positions, decisions_of
 from admitone.ledger.model import Filter, Source
-from admitone.ledger.source_positions import Positions
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -51,34 +47,25 @@ class DoorSlot:
         refuse_older_ledger(ledger, transport, [each.topic for each in options.contracts])
         for _ in reconcile(boundary, source=self.source):
             pass
-        epoch, producer_epoch = boundary.resolve_all(self.source, None)
+        epochs = boundary.resolve_all(self.source, None)
         self._positions = Positions(ledger)
-        self._owned = OwnedPartition(boundary, self.source, None, epoch, producer_epoch, None)
+        self._owned = OwnedPartition(boundary, self.source, None, *epochs, None)
 
     def admit(self, deliveries: Sequence[Delivery]) -> Iterator[list[Decision]]:
         """Decide deliveries in their order; yield the decisions of each block once it is settled."""
         self._owned.look_at_topics()
-        records = _records(deliveries, self._owned.mark.offset + 1, self._boundary.clock())
+        records = numbered(
+            self._owned.mark.offset + 1,
+            self._boundary.clock(),
+            [None] * len(deliveries),
+            [delivery.value for delivery in deliveries],
+            [
+                [] if run is None else [{"key": "runId", "value": run.encode()}]
+                for _, run in deliveries
+            ],
+        )
         for admitted in self._owned.admit(records):
             decided = admitted.decided
             if decided is None:
-                (found,) = self._boundary.ledger.decided(Filter(record=(admitted.block_id, 0)))
-                decided = Decided(*found)
-            yield decisions_of(*decided, self._positions)
-
-
-def _records(deliveries: Sequence[Delivery], start: int, now: int) -> pa.Table:
-    size = len(deliveries)
-    headers = [
-        [] if run is None else [{"key": "runId", "value": run.encode()}] for _, run in deliveries
-    ]
-    return pa.table(
-        [
-            pa.array(np.arange(start, start + size)),
-            pa.repeat(pa.scalar(now * 1_000, DELIVERY_SCHEMA.field("timestamp").type), size),
-            pa.nulls(size, pa.binary()),
-            pa.array([delivery.value for delivery in deliveries], pa.binary()),
-            pa.array(headers, DELIVERY_SCHEMA.field("headers").type),
-        ],
-        schema=DELIVERY_SCHEMA,
-    )
+                (decided,) = self._boundary.ledger.decided(Filter(record=(admitted.block_id, 0)))
+            yield decisions_of(decided, self._positions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +14,15 @@ from admitone.boundary.circuit_breaker import too_much_quarantined
 from admitone.boundary.destination_topics import drifted_since, refuse_recreated
 from admitone.boundary.publish import (
     Outgoing,
+    Placed,
     admitted_ordinals,
+    append,
     destinations_of,
     to_publish,
+    used,
 )
 from admitone.boundary.read import ReadBlock, read_block
-from admitone.boundary.recover import resolve, used
+from admitone.boundary.recover import resolve
 from admitone.boundary.settled_pairs import SettledPairs
 from admitone.core.decisions import RULES_VERSION, BlockState
 from admitone.core.errors import (
@@ -39,6 +42,7 @@ from admitone.ledger.model import (
     Blocked,
     Claim,
     Claimed,
+    Decided,
     Destination,
     KnownRepeats,
     Mark,
@@ -57,15 +61,6 @@ _LONGEST_WAIT_S = 1.0
 _NOTED_FOR_MS = 1_000
 
 
-class Decided(NamedTuple):
-    """A decided block with its columns as they stand."""
-
-    block: Block
-    facts: pa.Table
-    verdicts: pa.Table
-    bus: pa.Table | None
-
-
 @dataclass(frozen=True, slots=True)
 class Admitted:
     """A block that was decided."""
@@ -77,20 +72,11 @@ class Admitted:
     """Its columns, for a door that answers at once; None where they are better read from the ledger."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """Where a block's records went on the log, and which of them the broker refused."""
-
-    bus_offsets: np.ndarray
-    published_at: int | None
-    refused: tuple[int, ...]
-
-
 class OwnedPartition:
     """One source partition under one epoch; the only thing that can admit from it.
 
     Without a topic it is a door that numbers its deliveries itself. Those that are released through one were
-    delivered before, and are judged by the stream time of the partition they first came from.
+    delivered before, and are judged by the stream time of the partition they first came from: its mark is `origin`.
     """
 
     def __init__(
@@ -101,37 +87,31 @@ class OwnedPartition:
         epoch: int,
         producer_epoch: int,
         topic: Topic | None,
-        origin_stream_time: int | None = None,
+        origin: Mark | None = None,
         *,
-        released: bool = False,
         cache: SettledPairs | None = None,
     ) -> None:
         self._boundary = boundary
         self._options = boundary.options
         self._ledger = boundary.ledger
         self._transport = boundary.transport
-        self.source = self._source = source
+        self.source = source
         self._generation = generation
         self._epoch = epoch
         self._producer = boundary.producer_name(source)
         self._producer_epoch = producer_epoch
         self._topic = topic
-        self._origin_stream_time = origin_stream_time
-        self._released = released
+        self._origin = origin
         self.cache = cache
         self._horizon = None if cache is None else self._ask_horizon()
         self._answered = 0
-        self._mark = self._ledger.mark(source)
+        self.mark = self._ledger.mark(source)
+        """How far the partition is decided."""
         # What is released was delivered once already; its key says where, and would be taken for a replay.
         self._replays = None if topic is None else boundary.options.replays
         self._upstream = self._upstream_marks()
         self._noted: tuple[int, tuple[Destination, ...]] | None = None
         self._allow(boundary.writable)
-
-    @property
-    def mark(self) -> Mark:
-        """Return how far the partition is decided."""
-        return self._mark
 
     def look_at_topics(self) -> None:
         """Admit to the topics that are as agreed now; who holds a partition for long asks from time to time."""
@@ -143,21 +123,16 @@ class OwnedPartition:
         for start in range(0, records.num_rows, limit):
             yield from self._admit_piece(records.slice(start, limit))
         if self._answered:
-            self._ledger.count_cached(self._source, self._answered)
+            self._ledger.count_cached(self.source, self._answered)
             self._answered = 0
 
     def read(self, records: pa.Table) -> ReadBlock:
         """Judge deliveries by themselves (step 1); nothing is decided."""
-        times = (self._mark.stream_time, self._origin_stream_time)
-        known = [moment for moment in times if moment is not None]
-        after = replace(self._mark, stream_time=max(known, default=None))
+        times = [mark.stream_time for mark in (self.mark, self._origin) if mark is not None]
+        newest = max((moment for moment in times if moment is not None), default=None)
+        after = replace(self.mark, stream_time=newest)
         return read_block(
-            records,
-            after,
-            self._rules,
-            self._source.partition,
-            self._replays,
-            self._upstream,
+            records, after, self._rules, self.source.partition, self._replays, self._upstream
         )
 
     def _admit_piece(self, records: pa.Table) -> Iterator[Admitted]:
@@ -165,13 +140,13 @@ class OwnedPartition:
         offsets = records["offset"].to_numpy()
         if (np.diff(offsets) <= 0).any():
             raise IntegrityError(
-                f"Partition {self._source.partition} of {self._topic and self._topic.name!r} came out of"
+                f"Partition {self.source.partition} of {self._topic and self._topic.name!r} came out of"
                 " offset order.",
                 "do not repartition or sort between the source and the boundary",
             )
-        again = int(np.count_nonzero(offsets <= self._mark.offset))
+        again = int(np.count_nonzero(offsets <= self.mark.offset))
         if again:
-            self._ledger.count_re_reads(self._source, again)
+            self._ledger.count_re_reads(self.source, again)
             records = records.slice(again)
         if not records.num_rows:
             return
@@ -220,9 +195,9 @@ class OwnedPartition:
         while True:
             crash_point("boundary.claiming")
             asked = Claim(
-                source=self._source,
+                source=self.source,
                 epoch=self._epoch,
-                after=self._mark,
+                after=self.mark,
                 facts=block.facts,
                 journal=pack(block.records),
                 destinations=destinations,
@@ -260,7 +235,7 @@ class OwnedPartition:
 
     def _ask_horizon(self) -> int | None:
         """Return since when nobody can have taken an identity's row over; none where nothing is kept yet."""
-        return self._ledger.horizon(self._source, self._options.rules.retention_ms)
+        return self._ledger.horizon(self.source, self._options.rules.retention_ms)
 
     def _check_circuit(self, claimed: Claimed) -> None:
         """Give a block back undecided when it would send too much to quarantine."""
@@ -269,7 +244,7 @@ class OwnedPartition:
         options = self._options
         refusal = too_much_quarantined(
             claimed,
-            lambda deliveries: self._ledger.recent(self._source, deliveries),
+            lambda deliveries: self._ledger.recent(self.source, deliveries),
             self._topic.name,
             options.quarantine_limit,
             options.quarantine_window,
@@ -280,7 +255,7 @@ class OwnedPartition:
 
     def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
         try:
-            published = self._publish(block, claimed)
+            placed, refused = self._publish(block, claimed)
         except Fenced:
             raise
         except NotWritten:
@@ -295,33 +270,29 @@ class OwnedPartition:
         # 4. Settle
         self._check_source_topic()
         try:
-            refuse_recreated(self._transport, _places(block, claimed))
+            ordinals = to_publish(claimed.block, claimed.verdicts)
+            places = used(claimed.block.destinations, block.facts, ordinals)
+            refuse_recreated(self._transport, places)
         except ContractDrift as drift:
             self._find_out(claimed.block, drift)
             return Admitted(claimed.block.block_id, claimed.block.deliveries, 0)
         crash_point("boundary.settling")
-        outcome = Outcome(
-            BlockState.SETTLED,
-            published.bus_offsets,
-            published.published_at,
-            self._boundary.clock(),
-            published.refused,
-        )
+        outcome = Outcome(BlockState.SETTLED, *placed, self._boundary.clock(), refused)
         decided = block.facts, claimed.verdicts
         self._ledger.conclude(claimed.block, self._epoch, outcome, decided)
-        self._mark = replace(
-            self._mark,
+        self.mark = replace(
+            self.mark,
             offset=claimed.block.last_offset,
             stream_time=block.facts["stream_time"][-1].as_py(),
         )
         for upstream, progress in progress_of(block.facts, self._upstream).items():
             self._upstream[upstream] = progress.after
-        self._remember(block.facts, claimed, published.refused)
+        self._remember(block.facts, claimed, refused)
         crash_point("boundary.settled")
         return Admitted(
             claimed.block.block_id,
             claimed.block.deliveries,
-            len(published.bus_offsets),
+            len(ordinals) - len(refused),
             self._decided(block, claimed, outcome) if self._topic is None else None,
         )
 
@@ -341,24 +312,20 @@ class OwnedPartition:
         )
         return Decided(settled, block.facts, verdicts, bus)
 
-    def _publish(self, block: ReadBlock, claimed: Claimed) -> _Published:
+    def _publish(self, block: ReadBlock, claimed: Claimed) -> tuple[Placed, tuple[int, ...]]:
+        """Return where a block's records went on the log, and which of them the broker refused."""
         # 3. Publish: what the broker certainly refuses is left out and the rest goes on.
         row = claimed.block
         topics = tuple(place.topic for place in row.destinations)
         while True:
             ordinals = to_publish(row, claimed.verdicts)
-            bus_offsets = np.empty(len(ordinals), dtype=np.int64)
             if not len(ordinals):
-                return _Published(bus_offsets, None, row.refused)
-            leaving = Outgoing.of(self._source, block, ordinals, released=self._released)
+                return Placed(np.empty(0, dtype=np.int64), None), row.refused
+            leaving = Outgoing.of(self.source, block, ordinals, released=self._origin is not None)
             parts = leaving.by_topic(topics, self._options.rules.routes, self._boundary.clock())
             crash_point("boundary.publishing")
             try:
-                appended = self._transport.append(
-                    self._producer,
-                    self._producer_epoch,
-                    {topic: table for topic, (_, table) in parts.items()},
-                )
+                placed = append(self._transport, self._producer, self._producer_epoch, parts)
             except RecordsRefused as refusal:
                 refused = [
                     int(ordinals[parts[topic][0][line]])
@@ -367,9 +334,7 @@ class OwnedPartition:
                 ]
                 row = self._ledger.refuse(row, self._epoch, refused)
                 continue
-            for topic, (lines, _) in parts.items():
-                bus_offsets[lines] = appended.offsets[topic].to_numpy()
-            return _Published(bus_offsets, appended.published_at, row.refused)
+            return placed, row.refused
 
     def _give_back(self, block: Block) -> None:
         """Give a claimed block of which nothing was written back undecided."""
@@ -381,13 +346,13 @@ class OwnedPartition:
 
         Returns when the block is decided, one way or the other; a block that was not written is given back.
         """
-        self._epoch = self._ledger.take_epoch(self._source, self._generation)
-        in_flight = self._boundary.in_flight(self._source)
+        self._epoch = self._ledger.take_epoch(self.source, self._generation)
+        in_flight = self._boundary.in_flight(self.source)
         if not in_flight:
             raise error  # Somebody who waited for it was faster; the next owner reads on from the mark.
         (row,) = in_flight
         try:
-            self._producer_epoch = self._boundary.fence(self._source, self._epoch)
+            self._producer_epoch = self._boundary.fence(self.source, self._epoch)
             state = resolve(row, self._epoch, self._ledger, self._transport, self._boundary.clock())
         except (Fenced, MarkMoved, IntegrityError):
             raise
@@ -401,12 +366,12 @@ class OwnedPartition:
             ) from error
         if state is BlockState.ABORTED:
             raise error
-        self._mark = self._ledger.mark(self._source)
+        self.mark = self._ledger.mark(self.source)
         self._upstream = self._upstream_marks()
         return state
 
     def _upstream_marks(self) -> dict[Upstream, Reached]:
-        return marks_of(self._ledger.upstreams(self._source)) if self._replays else {}
+        return marks_of(self._ledger.upstreams(self.source)) if self._replays else {}
 
     def _check_source_topic(self) -> None:
         if self._topic is None:
@@ -428,10 +393,3 @@ class OwnedPartition:
         pause = min(0.01 + waited, _LONGEST_WAIT_S)
         time.sleep(pause)
         return pause
-
-
-def _places(block: ReadBlock, claimed: Claimed) -> tuple[Destination, ...]:
-    """Return where the records of a claimed block go."""
-    return used(
-        claimed.block.destinations, block.facts, to_publish(claimed.block, claimed.verdicts)
-    )

@@ -13,20 +13,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
 from typing_extensions import TypedDict
 
 from admitone.boundary.partition import OwnedPartition
-from admitone.boundary.publish import ORIGIN_HEADER
-from admitone.boundary.read import DELIVERY_SCHEMA
+from admitone.boundary.read import numbered
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
+from admitone.core.metadata import ORIGIN_HEADER
 from admitone.core.replay import StreamMetadata, producer_id
 from admitone.ledger.model import Block, Filter, Source, SourceInfo
 
@@ -167,11 +165,8 @@ def _prepare(
             signature.author, signature.reason,
         )  # fmt: skip
         ordinals = [ordinal for ordinal in ordinals if ordinal not in set(contradictions)]
-    for ordinal in list(ordinals):
-        reason = reasons[ordinal]
-        if reason in _FINAL:
-            report.refused[reason] += 1
-            ordinals.remove(ordinal)
+    report.refused.update(reasons[ordinal] for ordinal in ordinals if reasons[ordinal] in _FINAL)
+    ordinals = [ordinal for ordinal in ordinals if reasons[ordinal] not in _FINAL]
     # A record that is written as it came is in a run of its pipeline, not of its own.
     keeps = any(route.keeps_record for route in boundary.options.rules.routes)
     found = []
@@ -222,9 +217,7 @@ def _deliver(
     start = door.mark.offset + 1
     for admitted in door.admit(_table(passed, start, boundary.clock())):
         _, verdicts, _ = boundary.ledger.columns(admitted.block_id)
-        values, counts = np.unique(verdicts["verdict"].to_numpy(), return_counts=True)
-        for code, count in zip(values.tolist(), counts.tolist(), strict=True):
-            report.released[VERDICT_CODES[code]] += count
+        report.released.update(VERDICT_CODES[code] for code in verdicts["verdict"].to_pylist())
     done: dict[int, dict[int, int]] = defaultdict(dict)
     for number, delivery in enumerate(passed, start):
         done[delivery.block_id][delivery.ordinal] = number
@@ -246,10 +239,8 @@ def _door(boundary: Boundary, info: SourceInfo) -> OwnedPartition:
         boundary.ledger.register_source(
             source, info.pipeline, name, topic_id, RELEASE_DOOR, info.store
         )
-    epoch, producer_epoch = boundary.resolve_all(source, None)
-    return OwnedPartition(
-        boundary, source, None, epoch, producer_epoch, None, info.mark.stream_time, released=True
-    )
+    epochs = boundary.resolve_all(source, None)
+    return OwnedPartition(boundary, source, None, *epochs, None, info.mark)
 
 
 def release_source(info: SourceInfo, cluster: str) -> Source:
@@ -259,17 +250,5 @@ def release_source(info: SourceInfo, cluster: str) -> Source:
 
 
 def _table(again: list[_Again], start: int, now: int) -> pa.Table:
-    moment = datetime.fromtimestamp(now / 1000, UTC)
-    return pa.Table.from_pylist(
-        [
-            {
-                "offset": start + number,
-                "timestamp": moment,
-                "key": delivery.key,
-                "value": delivery.value,
-                "headers": delivery.headers,
-            }
-            for number, delivery in enumerate(again)
-        ],
-        schema=DELIVERY_SCHEMA,
-    )
+    keys, values = [each.key for each in again], [each.value for each in again]
+    return numbered(start, now, keys, values, [each.headers for each in again])

@@ -10,12 +10,13 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from admitone.core.canonical import Refused, canonical_json, parse
 from admitone.core.decisions import Reason
 from admitone.core.identity import identity_of
+from admitone.core.moments import milliseconds
 from admitone.core.routing import Route
 from admitone.core.segments import oldest_live
 
@@ -25,8 +26,6 @@ _TIMESTAMP = re.compile(
     r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)",
     re.ASCII,
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _SECONDS_KEPT: Final = 100_000
 
 IsValid = Callable[[Any], bool]
@@ -96,7 +95,7 @@ def _parse_timestamp(text: str) -> int | None:
     if _TIMESTAMP.fullmatch(text) is None:
         return None
     try:
-        return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
+        return milliseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         return None
 
@@ -179,7 +178,7 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
 
 def run_outside(headers: Mapping[str, bytes], run_id: str) -> str:
     """Return the run of a delivery whose envelope cannot be read, or need not be."""
-    return (_header_text(headers, "runId") if headers else None) or run_id
+    return header_text(headers.get("runId")) or run_id
 
 
 def _is_name(value: object) -> bool:
@@ -191,15 +190,13 @@ def _chosen(metadata: dict[str, Any], headers: Mapping[str, bytes], name: str, d
     if name in metadata:
         return metadata[name]
     if name in headers:
-        return _header_text(headers, name)
+        return header_text(headers[name])
     return default
 
 
-def _header_text(headers: Mapping[str, bytes], name: str) -> str | None:
-    value = headers.get(name)
-    if value is None:
-        return None
+def header_text(value: bytes | None) -> str | None:
+    """Return the text of a header; None where there is none, or its bytes are no text."""
     try:
-        return value.decode("utf-8")
+        return None if value is None else value.decode()
     except UnicodeDecodeError:
         return None

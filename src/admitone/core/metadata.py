@@ -16,6 +16,9 @@ import pyarrow.compute as pc
 from admitone.core.replay import KEY_BYTES
 
 POSITION_HEADER: Final = "position"
+ORIGIN_HEADER: Final = "origin"
+"""Where a record that is published late, or released, was first delivered."""
+IDENTITY_HEADER: Final = "identity"
 _LAYOUT: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
 
 Longs = npt.NDArray[np.int64]

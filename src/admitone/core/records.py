@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from admitone.core.canonical import Refused, parse_strict
 from admitone.core.decisions import Reason
-from admitone.core.envelope import Event, Refusal, timestamp_ms
+from admitone.core.envelope import Event, Refusal, header_text, timestamp_ms
 from admitone.core.keys import KeyRule, KeyStrategy, value_at
 from admitone.core.routing import Route
 from admitone.core.segments import oldest_live
@@ -96,17 +96,7 @@ def read_record(  # noqa: PLR0911 - one check after another is how it reads best
 
 def named(headers: Mapping[str, bytes], default_run: str) -> dict[str, str | None]:
     """Return what is said outside an envelope about who it is."""
-    said: dict[str, str | None] = {"runId": default_run}
-    for name, value in headers.items():
-        said[name] = _text(value)
-    return said
-
-
-def _text(value: bytes) -> str | None:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
+    return {"runId": default_run} | {name: header_text(value) for name, value in headers.items()}
 
 
 def moment_of(document: Any, field: str) -> int | None:

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_VERDICT, REASON_CODES, VERDICT_CODES, Verdict
+from admitone.ledger.decision_rows import Positions
 from admitone.ledger.model import Block, Resolution
 from admitone.ledger.outcomes import Columns
-from admitone.ledger.source_positions import Positions
 from admitone.transport.port import HEADERS_TYPE
 
 RECEIPTS, QUARANTINE, ARCHIVE, RESOLUTIONS = "receipts", "quarantine", "archive", "resolutions"

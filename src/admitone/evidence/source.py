@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from admitone.evidence.rows import BlockRows, DeliveryRows, ResolutionRows
 from admitone.ledger.columns import unpack
+from admitone.ledger.decision_rows import Positions
 from admitone.ledger.model import EvidenceFile, Resolution
 from admitone.ledger.port import LedgerReader
-from admitone.ledger.source_positions import Positions
 
 _SMALL = 5_000
 _REMEMBERED = 64

@@ -37,7 +37,7 @@ from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, cont
 from admitone.ledger.reader import columns_of
 from admitone.ledger.segments import pointer_of, put_back
 from admitone.ledger.sources import owned
-from admitone.ledger.store import Document, Rows, Store
+from admitone.ledger.store import Document, KeyClaim, Rows, Store
 from admitone.ledger.upstream_marks import move_upstream, must_have_seen, upstreams_of
 
 
@@ -66,9 +66,11 @@ def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Block
     block = prepared.block(_insert_block(rows, prepared))
     ordinals, holders = candidates(deliveries, closed), dict[int, Holder]()
     if len(ordinals):
-        holders = store.claim_keys(
-            rows, keys, pointer, deliveries, ordinals, block.block_id, prepared.decides
-        )
+        assert pointer.opened is not None
+        asked = KeyClaim(
+            keys, pointer.opened, pointer.closed, deliveries, ordinals, block.block_id, prepared.decides
+        )  # fmt: skip
+        holders = store.claim_keys(rows, asked)
     verdicts = decide(deliveries, closed, holders, block.block_id, claim.retention_ms)
     if isinstance(verdicts, Blocked):
         rows.roll_back()

@@ -27,7 +27,7 @@ from admitone.core.decisions import (
 )
 from admitone.core.errors import NotFound
 from admitone.ledger.columns import BUS_SCHEMA, CHANGES_SCHEMA
-from admitone.ledger.model import Block, Outcome, Resolution, Resolved
+from admitone.ledger.model import Block, Decided, Outcome, Resolution, Resolved
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
@@ -208,14 +208,12 @@ def disposed(resolutions: Iterable[Resolution]) -> set[int]:
     }
 
 
-def standing(
-    block: Block, columns: Columns, resolutions: list[Resolution]
-) -> tuple[Block, pa.Table, pa.Table, pa.Table | None]:
+def standing(block: Block, columns: Columns, resolutions: list[Resolution]) -> Decided:
     """Return a block and its columns with everything that was decided later."""
     published_at = [r.published_at for r in resolutions if r.published_at is not None]
     if published_at:
         block = replace(block, published_at=published_at[-1])
-    return block, *as_it_stands(columns, resolutions)
+    return Decided(block, *as_it_stands(columns, resolutions))
 
 
 def as_it_stands(columns: Columns, resolutions: Iterable[Resolution]) -> Columns:

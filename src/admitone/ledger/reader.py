@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import pyarrow as pa
-
 from admitone.core.decisions import (
     CODE_OF_REASON,
     CODE_OF_VERDICT,
@@ -24,6 +22,7 @@ from admitone.ledger.model import (
     AcceptedTopic,
     Anomaly,
     Block,
+    Decided,
     Destination,
     EvidenceFile,
     Filter,
@@ -291,9 +290,7 @@ class StoredReader:
         """Let every question asked within see one and the same state."""
         return self._store.snapshot()
 
-    def decided(
-        self, wanted: Filter = ANYTHING
-    ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
+    def decided(self, wanted: Filter = ANYTHING) -> Iterator[Decided]:
         """Yield the decided blocks that may hold what is wanted, with their columns as they stand now."""
         with self._store.snapshot() as rows:
             conditions = [(IS_DECIDED, []), *_restrictions(rows, wanted)]

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.boundary.partition import Admitted, OwnedPartition
-from admitone.boundary.publish import ORIGIN_HEADER, destinations_of, to_publish
+from admitone.boundary.publish import destinations_of, to_publish
 from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
 from admitone.boundary.reconciliation import RECONCILER, late_source
 from admitone.boundary.restore.log_contents import Elsewhere, Published
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import IntegrityError
+from admitone.core.metadata import ORIGIN_HEADER
 from admitone.ledger.columns import FACTS_SCHEMA
 from admitone.ledger.model import (
     Block,
@@ -109,7 +110,7 @@ class Restoring(OwnedPartition):
         present = still_there(self._transport, self._topic.name, self._topic.topic_id)
         if present is None:
             raise self._gone(start)
-        for batch in self._transport.read(present, self._source.partition, start, end):
+        for batch in self._transport.read(present, self.source.partition, start, end):
             yield pa.Table.from_batches([batch])
 
     def _gone(self, offset: int) -> IntegrityError:
@@ -194,7 +195,7 @@ class Restoring(OwnedPartition):
         if kind == LATE:
             published_late(self._boundary, row, self._epoch, self.published, lines)
         self.counts[kind] += len(ordinals)
-        self._mark = self._ledger.mark(self._source)
+        self.mark = self._ledger.mark(self.source)
         self._upstream = self._upstream_marks()
         return Admitted(row.block_id, row.deliveries, len(ordinals))
 
@@ -236,7 +237,7 @@ class Restoring(OwnedPartition):
     def _published_before(self, identity: bytes) -> Waits | None:
         """Return which other source published an identity, if that is not read back yet."""
         for source, offset in self._elsewhere.of(identity):
-            if source != self._source and offset > self._mark_of(source):
+            if source != self.source and offset > self._mark_of(source):
                 return Waits(source, offset)
         return None
 

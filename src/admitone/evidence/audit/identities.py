@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from admitone.core.canonical import Refused, canonical_json, parse_strict
+from admitone.core.envelope import header_text
 from admitone.core.identity import identity_of
 from admitone.core.keys import Key
 from admitone.core.metadata import header_column
@@ -97,14 +98,10 @@ def keyed_sources(ledger: LedgerReader) -> frozenset[Source]:
 def header_values(headers: pa.Array, name: str) -> dict[int, str | None]:
     """Return the text of a header by row, where a row has it; None where its bytes are no text."""
     rows, values = header_column(headers, name)
-    return dict(zip(rows.tolist(), map(_text, values.to_pylist()), strict=True))
-
-
-def _text(value: bytes | None) -> str | None:
-    try:
-        return (value or b"").decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+    return {
+        row: header_text(value or b"")
+        for row, value in zip(rows.tolist(), values.to_pylist(), strict=True)
+    }
 
 
 def wrong_identities(run_id: str, classes: pa.Array, event_ids: pa.Array, said: pa.Array) -> int:

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.errors import IntegrityError
-from admitone.core.metadata import encode, header_column, positions_of
+from admitone.core.metadata import (
+    IDENTITY_HEADER,
+    ORIGIN_HEADER,
+    encode,
+    header_column,
+    positions_of,
+)
 from admitone.core.replay import KEY_BYTES
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import Source
 from admitone.transport.port import Transport
 from admitone.transport.topic_contract import still_there
 
-IDENTITY_HEADER: Final = "identity"
-ORIGIN_HEADER: Final = "origin"
 _IDENTITY_BYTES = 32
 _AT_ONCE = 200_000
 _WIDEST_GAP = 20_000

@@ -22,8 +22,8 @@ from admitone.core.errors import (
     RecordsRefused,
     ServiceUnreachable,
 )
-from admitone.infra.collector import garbage_collection_paused
 from admitone.infra.crash_points import crash_point
+from admitone.infra.memory import garbage_collection_paused
 from admitone.transport.kafka.clients import Options, connect
 from admitone.transport.kafka.complaints import FENCED, REFUSED, Complaints, error_of, explained
 from admitone.transport.kafka.outgoing import Part, Sizes, says_nothing, telling
