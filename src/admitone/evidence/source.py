@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
@@ -28,8 +29,9 @@ class EvidenceSource:
     def of_file(self, file: EvidenceFile) -> Iterator[DeliveryRows]:
         """Yield what a file was made from, in the order of its rows; what the ledger lost is left out."""
         blocks, resolutions = self._ledger.evidence_of(file.path)
-        yield from self.of_blocks(blocks)
-        yield from self.of_resolutions(resolutions)
+        for rows in chain(self.of_blocks(blocks), self.of_resolutions(resolutions)):
+            if file.kind in rows.kinds and rows.count(file.kind, file.run_id):
+                yield rows
 
     def of_blocks(self, block_ids: Sequence[int]) -> Iterator[BlockRows]:
         """Yield blocks as they were first decided."""
