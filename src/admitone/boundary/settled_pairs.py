@@ -47,10 +47,6 @@ class SettledPairs:
         # Memory is taken page by page as pairs arrive: nobody pays for a cache that stays empty.
         self._pairs = np.zeros(size, _PAIR)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._pairs = np.zeros(len(self._pairs), _PAIR)
-
     def look(self, facts: pa.Table, retention_ms: int, since: int) -> KnownRepeats:
         """Return the deliveries that repeat a settled pair not older than a moment."""
         keys, hashes = _words(facts["identity"]), _words(facts["payload_hash"])

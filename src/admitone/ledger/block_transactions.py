@@ -120,12 +120,14 @@ def conclude_block(
     note_places(rows, block.block_id, bus_ranges(block, facts, bus))
     note_contradictions(rows, contradictions(block.block_id, facts, verdicts))
     move_upstream(rows, block.source, facts)
+    # A source without any event that passed step 1 is as good as silent.
+    is_active = facts["identity"].null_count < facts.num_rows
     # Sent alone, and last: PostgreSQL applies no idle timeout after a pipelined batch.
     moved = rows.change(
         "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s,"
         " active_at = CASE WHEN %s THEN greatest(coalesce(active_at, 0), %s) ELSE active_at END"
         " WHERE producer_id = %s AND partition = %s AND mark < %s",
-        block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, is_active(facts),
+        block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, is_active,
         outcome.decided_at, *block.source, block.first_offset,
     )  # fmt: skip
     if moved != 1:
@@ -145,11 +147,6 @@ def abort_block(rows: Rows, block: Block, epoch: int, outcome: Outcome) -> None:
     _must_have_changed(block, changed)
     for table in ("facts", "names", "verdicts", "journal"):
         rows.change(f"DELETE FROM {table} WHERE block_id = %s", block.block_id)  # noqa: S608
-
-
-def is_active(facts: pa.Table) -> bool:
-    """Tell whether a block holds an event that passed step 1: a source without any is as good as silent."""
-    return bool(facts["identity"].null_count < facts.num_rows)
 
 
 def note_places(rows: Rows, block_id: int, places: Iterable[tuple[str, int, int, int]]) -> None:

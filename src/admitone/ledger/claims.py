@@ -130,11 +130,6 @@ class Deliveries:
             asking[self.known.ordinals] = ~closed[self.known.ordinals]
         return bool(asking.any())
 
-    def names_filter(self, facts: pa.Table) -> bytes:
-        """Return the filter over the block's event ids and identities."""
-        words = digest_words(facts["identity"].drop_null())
-        return filter_of(facts["event_id"].to_pylist(), words[:, 0])
-
     def in_closed_runs(self, closed: set[str]) -> np.ndarray:
         """Return which deliveries belong to a run that no longer takes any."""
         names = self.run.dictionary.to_pylist()
@@ -158,14 +153,14 @@ class Prepared:
     @classmethod
     def of(cls, claim: Claim) -> Prepared:
         """Prepare a claim."""
-        deliveries = Deliveries.of(claim.facts, claim.known)
-        offsets = claim.facts["offset"]
+        facts, offsets = claim.facts, claim.facts["offset"]
+        identities = digest_words(facts["identity"].drop_null())[:, 0]
         return cls(
             claim,
-            deliveries,
-            pack(claim.facts),
-            deliveries.names_filter(claim.facts),
-            runs_of(claim.facts),
+            Deliveries.of(facts, claim.known),
+            pack(facts),
+            filter_of(facts["event_id"].to_pylist(), identities),
+            runs_of(facts),
             offsets[0].as_py(),
             offsets[-1].as_py(),
         )

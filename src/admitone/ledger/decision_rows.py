@@ -201,6 +201,7 @@ def _rows(
         first = None
         if verdict["first_block"] is not None:
             first = source_document(positions.of(verdict["first_block"], verdict["first_ordinal"]))
+        upstream = StreamMetadata.from_bytes(fact.get("upstream"))
         yield {
             "run_id": fact["run"],
             "event_class": fact["class"],
@@ -220,16 +221,11 @@ def _rows(
             "identity": fact["identity"].hex() if fact["identity"] else None,
             "payload_hash": fact["payload_hash"].hex() if fact["payload_hash"] else None,
             "first": first,
-            "upstream": _upstream_document(fact.get("upstream")),
+            "upstream": None if upstream is None else source_document(upstream),
             "decided_at": decided_at,
             "resolution": later.get(ordinal),
             "id": f"{block.block_id}-{ordinal}",
         }
-
-
-def _upstream_document(key: bytes | None) -> SourcePosition | None:
-    position = StreamMetadata.from_bytes(key)
-    return None if position is None else source_document(position)
 
 
 def source_document(position: StreamMetadata) -> SourcePosition:

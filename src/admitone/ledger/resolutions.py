@@ -24,13 +24,13 @@ from admitone.ledger.model import Block, Destination, Late, Resolved, Source
 from admitone.ledger.outcomes import (
     Columns,
     Consequence,
+    Summary,
     ambiguous_admissions,
     as_it_stands,
     bus_ranges,
     consequences,
     contradictions,
     disposal,
-    mismatched,
 )
 from admitone.ledger.reader import columns_of, resolutions_of
 from admitone.ledger.sources import owned
@@ -106,7 +106,7 @@ def dispose(
     changes = disposal(block_id, ordinals, verdicts, resolutions_of(rows, [block_id]))
     if changes.num_rows:
         _insert_resolution(rows, block_id, None, action, at, None, author, reason, changes)
-        settled = contradictions(block_id, facts, verdicts, mismatched(changes))
+        settled = contradictions(block_id, facts, verdicts, changes)
         rows.change_each(
             "UPDATE anomaly SET state = 'RESOLVED'"  # noqa: S608
             f" WHERE {rows.run_key} = %s AND identity = %s AND payload_hash = %s",
@@ -131,18 +131,18 @@ def _now(rows: Rows, block_id: int) -> Columns:
 
 def _append(rows: Rows, consequence: Consequence, resolved: Resolved) -> None:
     """Append a resolution of a block and bring its row up to date."""
-    block_id, cause = consequence.block_id, consequence.cause
+    block_id, cause, changes, (facts, verdicts, _) = consequence
     _insert_resolution(
         rows, block_id, cause, resolved.action, resolved.at,
         resolved.published_at if cause is None else None, resolved.author, resolved.reason,
-        consequence.changes,
+        changes,
     )  # fmt: skip
     rows.change(
         "UPDATE block SET verdict_bits = %s, reason_bits = %s, quarantined = %s, ambiguous = %s"
         " WHERE block_id = %s",
-        *astuple(consequence.summary), block_id,
+        *astuple(Summary.of(verdicts)), block_id,
     )  # fmt: skip
-    note_contradictions(rows, consequence.contradictions)
+    note_contradictions(rows, contradictions(block_id, facts, verdicts, changes))
 
 
 def _insert_resolution(

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from admitone.core.contract import Keeping
-from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound, NotWritten
+from admitone.core.errors import Fenced, IntegrityError, NotFound, NotWritten
 from admitone.infra.clock import wall_clock
 from admitone.infra.durable_files import make_durable
 from admitone.infra.sqlite import Database
@@ -34,6 +34,7 @@ from admitone.transport.port import (
     Topic,
     TopicState,
 )
+from admitone.transport.topic_contract import gone, with_partitions
 
 _MIGRATIONS = (
     """CREATE TABLE log (cluster TEXT NOT NULL);
@@ -92,12 +93,7 @@ class FolderLog:
                     "INSERT INTO partition (topic_id, partition) VALUES (?, ?)",
                     [(found.topic_id, number) for number in range(partitions)],
                 )
-        if found.partitions != partitions:
-            raise ConfigurationError(
-                f"Topic {name!r} has {found.partitions} partitions, the configuration says {partitions}.",
-                "set its partitions back, or choose another topic name",
-            )
-        return found
+        return with_partitions(found, partitions)
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
         """Return those of the topics that exist; whatever they were created with, everything is kept."""
@@ -117,23 +113,15 @@ class FolderLog:
 
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""
-        with self._manifest.snapshot() as db:
-            rows = db.execute(
-                "SELECT coalesce((SELECT min(base_offset) FROM file f WHERE f.topic_id = p.topic_id"
-                " AND f.partition = p.partition), next_offset) FROM partition p WHERE topic_id = ?"
-                " ORDER BY partition",
-                (topic.topic_id,),
-            ).fetchall()
-        return _present(rows, topic)
+        return self._of_partitions(
+            "coalesce((SELECT min(base_offset) FROM file f WHERE f.topic_id = p.topic_id"
+            " AND f.partition = p.partition), next_offset)",
+            topic,
+        )
 
     def ends(self, topic: Topic, *, readable: bool = False) -> list[int]:
         """Return the offset after the last record of each partition."""
-        with self._manifest.snapshot() as db:
-            rows = db.execute(
-                "SELECT next_offset FROM partition WHERE topic_id = ? ORDER BY partition",
-                (topic.topic_id,),
-            ).fetchall()
-        return _present(rows, topic)
+        return self._of_partitions("next_offset", topic)
 
     def next_record(self, topic: Topic, partition: int, start: int, end: int) -> int:
         """Return the offset of the first record with start <= offset < end, or the end."""
@@ -195,6 +183,17 @@ class FolderLog:
         """Close the manifest in this thread."""
         self._manifest.close()
 
+    def _of_partitions(self, what: str, topic: Topic) -> list[int]:
+        """Return a number of each partition of a topic that is there."""
+        with self._manifest.snapshot() as db:
+            rows = db.execute(
+                f"SELECT {what} FROM partition p WHERE topic_id = ? ORDER BY partition",  # noqa: S608
+                (topic.topic_id,),
+            ).fetchall()
+        if not rows:
+            raise gone(topic)
+        return [offset for (offset,) in rows]
+
     def _refuse_gaps(
         self,
         topic: Topic,
@@ -243,15 +242,6 @@ def _topic(db: sqlite3.Connection, name: str) -> Topic | None:
         "SELECT name, topic_id, partitions FROM topic WHERE name = ?", (name,)
     ).fetchone()
     return Topic(*row) if row else None
-
-
-def _present(rows: list[tuple[int]], topic: Topic) -> list[int]:
-    if not rows:
-        raise NotFound(
-            f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
-            "run again: a recreated topic is read from its beginning",
-        )
-    return [offset for (offset,) in rows]
 
 
 def _not_written(topic: str) -> NotWritten:

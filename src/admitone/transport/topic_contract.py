@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from admitone.core.contract import Checked, Contract, Keeping, Live, compare
-from admitone.core.errors import ContractDrift, NotFound
+from admitone.core.errors import ConfigurationError, ContractDrift, NotFound
 from admitone.settings import Settings
 from admitone.transport.port import Topic, TopicState, Transport
 
@@ -58,6 +58,24 @@ def check_contracts(
 def create_topic(contract: Contract, transport: Transport) -> Topic:
     """Create a topic as its contract says."""
     return transport.create_topic(contract.topic, contract.partitions, contract.keeping)
+
+
+def with_partitions(topic: Topic, partitions: int) -> Topic:
+    """Return a topic that was to be created; refuse one that was there already with another number of partitions."""
+    if topic.partitions != partitions:
+        raise ConfigurationError(
+            f"Topic {topic.name!r} has {topic.partitions} partitions, the configuration says {partitions}.",
+            "set its partitions back, or choose another topic name",
+        )
+    return topic
+
+
+def gone(topic: Topic) -> NotFound:
+    """Return what to say of an incarnation that is no longer there."""
+    return NotFound(
+        f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
+        "run again: a recreated topic is read from its beginning",
+    )
 
 
 def still_there(transport: Transport, name: str, topic_id: str) -> Topic | None:

@@ -205,9 +205,10 @@ class Restoring(OwnedPartition):
         unplanned = np.setdiff1d(self.published.between(row.first_offset, row.last_offset), offsets)
         lines = self.published.find(offsets)
         there = lines >= 0
-        mine = block.facts["identity"].take(pa.array(ordinals[there]))
-        on_log = self.published.rows["identity"].take(pa.array(lines[there]))
-        strange = [*unplanned.tolist(), *offsets[there][~_same(mine, on_log)].tolist()]
+        mine = block.facts["identity"].take(pa.array(ordinals[there])).cast(pa.binary())
+        on_log = self.published.rows["identity"].take(pa.array(lines[there])).cast(pa.binary())
+        other = np.asarray(pc.not_equal(mine, on_log))
+        strange = [*unplanned.tolist(), *offsets[there][other].tolist()]
         if strange:
             raise IntegrityError(
                 f"Offset {min(strange)} of {self.name} is on the log, but would not be admitted now as it was then.",
@@ -274,7 +275,3 @@ def _delivered_with(headers: dict[str, bytes]) -> list[dict[str, Any]]:
     if ORIGIN_HEADER in headers:
         kept.append((ORIGIN_HEADER, headers[ORIGIN_HEADER]))
     return [{"key": name, "value": value} for name, value in kept]
-
-
-def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
-    return np.asarray(pc.equal(one.cast(pa.binary()), other.cast(pa.binary())))

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 
 from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUnreachable
+from admitone.infra.clock import Patience
 from admitone.settings import Settings
 from admitone.transport.kafka.clients import connect, librdkafka_options
 from admitone.transport.kafka.committed import read_committed, record_batch
@@ -40,6 +41,7 @@ from admitone.transport.port import (
     Topic,
     TopicState,
 )
+from admitone.transport.topic_contract import gone, with_partitions
 
 _PASSES = NO_LEADER | {KafkaError._TRANSPORT}
 
@@ -83,13 +85,7 @@ class KafkaLog:
             error = error_of(failure)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._not_created(name, error) from failure
-        found = self._await_topic(name)
-        if found.partitions != partitions:
-            raise ConfigurationError(
-                f"Topic {name!r} has {found.partitions} partitions, the configuration says {partitions}.",
-                "set its partitions back, or choose another topic name",
-            )
-        return found
+        return with_partitions(self._await_topic(name), partitions)
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
         """Return those of the topics that exist, as they are now."""
@@ -185,7 +181,7 @@ class KafkaLog:
     def _check(self, topic: Topic) -> None:
         found = self._describe([topic.name]).get(topic.name)
         if found is None or str(found.topic_id) != topic.topic_id:
-            raise _gone(topic)
+            raise gone(topic)
 
     def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
         self._check(topic)
@@ -195,7 +191,7 @@ class KafkaLog:
             f"asking how far {topic.name!r} goes",
         )
         if len(answers) < topic.partitions:
-            raise _gone(topic)
+            raise gone(topic)
         found = {place.partition: answer.offset for place, answer in answers.items()}
         return [found[number] for number in range(topic.partitions)]
 
@@ -209,16 +205,15 @@ class KafkaLog:
 
     def _await_topic(self, name: str) -> Topic:
         """Return a topic once all of its partitions have a leader."""
-        deadline = time.monotonic() + self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             found = self._describe([name]).get(name)
             if found is not None and all(part.leader is not None for part in found.partitions):
                 return _topic(found)
-            if time.monotonic() > deadline:
+            if not patience.pause():
                 raise ServiceUnreachable(
                     f"Topic {name!r} has partitions without a leader.", "check the brokers"
                 )
-            time.sleep(0.02)
 
     def _not_created(self, name: str, error: KafkaError) -> Exception:
         if error.code() in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS):
@@ -234,15 +229,14 @@ class KafkaLog:
 
     def _answers(self, ask: Callable[[], Mapping[Any, Any]], doing: str) -> dict[Any, Any]:
         """Return what the brokers say about each thing that exists; a question that was cut off is asked again."""
-        deadline = time.monotonic() + self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             try:
                 return dict(self._existing(ask()))
             except KafkaException as failure:
                 error = error_of(failure)
-                if error.code() not in _PASSES or time.monotonic() > deadline:
+                if error.code() not in _PASSES or not patience.pause():
                     raise explained(error, doing) from failure
-                time.sleep(0.05)
 
     def _existing(self, futures: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         for thing, future in futures.items():
@@ -268,10 +262,3 @@ class KafkaLog:
 
 def _topic(description: TopicDescription) -> Topic:
     return Topic(description.name, str(description.topic_id), len(description.partitions))
-
-
-def _gone(topic: Topic) -> NotFound:
-    return NotFound(
-        f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
-        "run again: a recreated topic is read from its beginning",
-    )
