@@ -178,7 +178,7 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
 
 def run_outside(headers: Mapping[str, bytes], run_id: str) -> str:
     """Return the run of a delivery whose envelope cannot be read, or need not be."""
-    return header_text(headers.get("runId")) or run_id
+    return (header_text(headers.get("runId")) if headers else None) or run_id
 
 
 def _is_name(value: object) -> bool:
