@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from admitone.boundary import open_boundary
-from admitone.boundary.admission import wall_clock
 from admitone.demo.traffic import GeneratorOptions, generate
 from admitone.evidence import open_evidence
+from admitone.infra.clock import wall_clock
 from admitone.ledger import open_ledger
 from admitone.ledger.books import books
 from admitone.settings import Settings, load_settings

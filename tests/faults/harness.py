@@ -22,10 +22,11 @@ from typing import NoReturn
 import pyarrow as pa
 
 from admitone.boundary import open_boundary
-from admitone.boundary.admission import Boundary, wall_clock
+from admitone.boundary.admission import Boundary
 from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.evidence import open_evidence
+from admitone.infra.clock import wall_clock
 from admitone.infra.crash_points import BOUNDARY_POINTS, LEDGER_POINTS, arm
 from admitone.ledger.books import books
 from admitone.ledger.decision_rows import decisions

@@ -78,7 +78,6 @@ USES: dict[str, Callable[[KafkaLog], object]] = {
     "create_topic": lambda log: log.create_topic("t", 1),
     "describe": lambda log: log.describe(["t"]),
     "topic": lambda log: log.topic("t"),
-    "delete_topic": lambda log: log.delete_topic("t"),
     "init_producer": lambda log: log.init_producer("p"),
 }
 

@@ -49,6 +49,7 @@ from tests.protocol.test_ambiguity import flaky
 from tests.support.deduplicated import DedupPipeline
 from tests.support.described import DescribedApi, described_api, differing
 from tests.support.homes import Running, count_everything, fill, serving, wait_until
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 from tests.unit.test_cli import Cli, cli, commands
 
@@ -234,7 +235,7 @@ def a_block_of_unknown_fate(story: Story) -> None:
     with pytest.raises(ServiceUnreachable):
         pipeline.run()
     transport.heal()
-    pipeline.transport.delete_topic("admitted.traffic")
+    delete_topic(pipeline.transport, "admitted.traffic")
     pipeline.transport.create_topic("admitted.traffic", 4)
     (block,) = story.ask("reconcile", "--dry-run")["blocks"]
     assert story.ask("reconcile")["remaining"] == 1
@@ -247,7 +248,7 @@ def topics_that_are_missing_and_made_again(story: Story) -> None:
     assert not all(each["as_agreed"] for each in story.ask("topics check")["topics"])
     assert story.ask("topics create")["accepted"]
     transport = Pipeline(story.home, transport={"raw_partitions": 4}).transport
-    transport.delete_topic("admitted.traffic")
+    delete_topic(transport, "admitted.traffic")
     transport.create_topic("admitted.traffic", 4)
     assert story.ask("topics check")["topics"][-1]["differences"]
     story.ask("topics accept", "admitted.traffic", *WHY)

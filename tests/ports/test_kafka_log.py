@@ -30,6 +30,7 @@ from tests.servers.kafka_records import (
     table,
     values_of,
 )
+from tests.support.logs import delete_topic
 from tests.support.pipeline import kafka_log
 
 
@@ -249,7 +250,7 @@ def test_a_topic_that_is_deleted_under_a_read_is_not_found_any_more(
     publish(log, topic.name, b"b")
     reading = log.read(topic, 0, 0, log.ends(topic)[0])
     assert next(reading).column("value").to_pylist() == [b"a"]
-    log.delete_topic(topic.name)
+    delete_topic(log, topic.name)
 
     with pytest.raises(NotFound, match=topic.name):
         list(reading)
@@ -262,7 +263,7 @@ def test_a_topic_that_takes_the_place_of_another_is_not_read_for_it(
     topic = log.create_topic(new_name(), 1)
     publish(log, topic.name, b"a", b"b")
     (end,) = log.ends(topic)
-    log.delete_topic(topic.name)
+    delete_topic(log, topic.name)
     again = log.create_topic(topic.name, 1)
     publish(log, again.name, b"c", b"d")
 
@@ -277,7 +278,7 @@ def test_a_topic_that_goes_while_it_is_written_to_has_certainly_nothing(
     log = short_log(kafka_broker)
     topic, name = log.create_topic(new_name(), 1), new_name()
     epoch = log.init_producer(name)
-    log.delete_topic(topic.name)
+    delete_topic(log, topic.name)
     with pytest.raises(ServiceUnreachable) as failure:
         log.append(name, epoch, {topic.name: table([b"a"])})
 

@@ -10,15 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, NotFound
 from admitone.transport.folder_log import FolderLog
 from admitone.transport.port import (
     OUTGOING_SCHEMA,
     RECORD_SCHEMA,
     Topic,
-    TopicConfig,
     Transport,
 )
+from tests.support.logs import delete_topic
 from tests.support.pipeline import kafka_log
 
 OpenTransport = Callable[[], Transport]
@@ -197,7 +198,7 @@ def test_the_next_record_is_found_across_whatever_else_takes_offsets(
 def test_a_recreated_topic_is_another_topic(transport: Transport, name: str) -> None:
     before = transport.create_topic(name, 1)
     transport.append(name, transport.init_producer(name), {name: records("old")})
-    transport.delete_topic(name)
+    delete_topic(transport, name)
     after = transport.create_topic(name, 1)
 
     assert after.topic_id != before.topic_id
@@ -218,14 +219,14 @@ def test_creating_a_topic_again_returns_it_and_another_partition_count_is_refuse
 
 
 def test_topics_are_described_as_they_are(transport: Transport, name: str) -> None:
-    config = TopicConfig(replication=1, retention_ms=86_400_000, cleanup_policy="compact")
-    topic = transport.create_topic(name, 2, config)
+    keeping = Keeping(replication=1, retention_ms=86_400_000, cleanup_policy="compact")
+    topic = transport.create_topic(name, 2, keeping)
     found = transport.describe([name, f"{name}-missing"])
 
     assert list(found) == [name]
     assert found[name].topic == topic == transport.topic(name)
     assert found[name].append_time
-    assert found[name].config in (None, config)
+    assert found[name].keeping in (None, keeping)
 
 
 def test_an_unknown_topic_is_named(transport: Transport) -> None:

@@ -14,6 +14,7 @@ from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
 from admitone.evidence.audit.gate import gate_of
 from admitone.ledger.books import books
 from tests.support.flaky import Flaky
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
@@ -199,7 +200,7 @@ def test_unknown_is_never_taken_for_absent_and_can_only_be_given_up(tmp_path: Pa
     with pytest.raises(ServiceUnreachable):
         pipeline.run()
     transport.heal()
-    pipeline.transport.delete_topic("admitted.traffic")
+    delete_topic(pipeline.transport, "admitted.traffic")
     pipeline.transport.create_topic("admitted.traffic", 4)
     pipeline.boundary.topics.accept("admitted.traffic", 1, "ann", "made anew")
     pipeline.ingest(event("e0"))

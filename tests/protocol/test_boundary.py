@@ -17,6 +17,7 @@ from admitone.evidence import open_evidence, open_store
 from admitone.evidence.audit.gate import gate_of
 from admitone.ledger.books import books
 from tests.support.closing import close_green
+from tests.support.logs import delete_topic, truncate
 from tests.support.pipeline import Pipeline, event
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
@@ -187,7 +188,7 @@ def test_a_position_that_is_gone_makes_the_block_ambiguous_never_absent(tmp_path
     pipeline.ledger.conclude = settle  # type: ignore[method-assign]
     admitted = pipeline.transport.topic("admitted.traffic")
     for number, end in enumerate(pipeline.transport.ends(admitted)):
-        pipeline.transport.truncate(admitted, number, end)  # type: ignore[attr-defined]
+        truncate(pipeline.transport, admitted, number, end)
     pipeline.run()
 
     assert pipeline.verdicts("e9") == [("AMBIGUOUS", "PUBLISH_UNKNOWN")]
@@ -200,7 +201,7 @@ def test_a_recreated_source_topic_is_read_from_its_beginning(tmp_path: Path) -> 
     pipeline = Pipeline(tmp_path)
     pipeline.ingest(event("e1"), event("e2"))
     pipeline.run()
-    pipeline.transport.delete_topic("raw")
+    delete_topic(pipeline.transport, "raw")
     fresh = Pipeline(tmp_path)
     fresh.ingest(event("e1"), event("e3"))
     fresh.run()
@@ -220,7 +221,7 @@ def test_a_topic_recreated_between_reading_and_settling_is_noticed(tmp_path: Pat
     ]
     records = pipeline.records(partition)
     owned = pipeline.own(partition, generation)
-    pipeline.transport.delete_topic("raw")
+    delete_topic(pipeline.transport, "raw")
     pipeline.transport.create_topic("raw", 2)
     with pytest.raises(IntegrityError, match="was recreated"):
         list(owned.admit(records))
@@ -231,7 +232,7 @@ def test_what_a_recreated_topic_left_in_flight_is_resolved(tmp_path: Path) -> No
     pipeline.ingest(event("e1"))
     owned = pipeline.own(0, pipeline.boundary.start(pipeline.topic))
     records = pipeline.records(0)
-    pipeline.transport.delete_topic("raw")
+    delete_topic(pipeline.transport, "raw")
     fresh = Pipeline(tmp_path, transport={"raw_partitions": 1})
     with pytest.raises(IntegrityError, match="was recreated"):
         list(owned.admit(records))
@@ -279,7 +280,7 @@ def test_records_that_were_removed_are_not_passed_over(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path, transport={"raw_partitions": 1})
     for number in range(3):
         pipeline.ingest(event(f"e{number}"))
-    pipeline.transport.truncate(pipeline.topic, 0, 2)  # type: ignore[attr-defined]
+    truncate(pipeline.transport, pipeline.topic, 0, 2)
     assert pipeline.records(0).num_rows == 1
     with pytest.raises(IntegrityError, match="no records at offset 0"):
         list(pipeline.transport.read(pipeline.topic, 0, 0, 3))

@@ -59,7 +59,7 @@ class Worker:
         """Clear what is remembered, under load as it were."""
         for owned in self.owned:
             if owned.cache is not None:
-                owned.cache.clear()
+                owned.cache = SettledPairs(len(owned.cache._pairs))
 
     def decided(self) -> list[tuple[Any, ...]]:
         """Return every decision by its position, whatever blocks it was made in."""

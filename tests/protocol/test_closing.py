@@ -25,6 +25,7 @@ from tests.support.closing import (
     stores_of,
     verified,
 )
+from tests.support.logs import delete_topic, truncate
 from tests.support.pipeline import Pipeline, event
 
 
@@ -202,12 +203,12 @@ def test_places_that_the_log_no_longer_has_are_counted_not_missed(tmp_path: Path
     pipeline = open_run(tmp_path)
     topic = pipeline.transport.topic("admitted.traffic")
     for partition, end in enumerate(pipeline.transport.ends(topic)):
-        pipeline.transport.truncate(topic, partition, end)  # type: ignore[attr-defined]
+        truncate(pipeline.transport, topic, partition, end)
     gate = gate_of("r", *stores_of(pipeline))
     assert gate.green
     assert "0 places on the log read, 2 no longer there" in gate.checks[2].evidence
     close_green("r", *stores_of(pipeline))
-    pipeline.transport.delete_topic("admitted.traffic")
+    delete_topic(pipeline.transport, "admitted.traffic")
 
     found = verified(pipeline)
     assert found.verified

@@ -33,6 +33,7 @@ from tests.support.drift import (
     two_topics,
 )
 from tests.support.flaky import Flaky
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
@@ -289,7 +290,7 @@ def test_a_raw_topic_that_is_not_as_agreed_is_refused_with_the_remedy(tmp_path: 
     add_partitions(pipeline, "raw", to=3)
     with pytest.raises(ContractDrift, match=r"expected 1, found 3.*set raw_partitions = 3"):
         raw_topic(pipeline.settings, pipeline.transport)
-    pipeline.transport.delete_topic("raw")
+    delete_topic(pipeline.transport, "raw")
     settings = pipeline.settings.model_copy(
         update={
             "transport": pipeline.settings.transport.model_copy(update={"create_topics": False})

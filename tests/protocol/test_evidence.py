@@ -24,6 +24,7 @@ from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
 from admitone.evidence.store import EvidenceStore
 from admitone.ledger.model import Block, Outcome, Resolved
 from tests.support.closing import close_green
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 
 # --- writing and reading through any store -----------------------------------------------------------------
@@ -367,7 +368,7 @@ def test_every_decision_is_explained_when_log_checkpoints_and_journal_are_gone(
     pipeline.ingest(*lines)
     pipeline.run()
     for name in ("raw", "admitted.traffic"):
-        pipeline.transport.delete_topic(name)
+        delete_topic(pipeline.transport, name)
     for file in (tmp_path / "data/log").rglob("*.parquet"):
         file.unlink()
     assert pipeline.ledger.expire_journal(2) == len(pipeline.ledger.blocks())

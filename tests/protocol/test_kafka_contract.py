@@ -30,6 +30,7 @@ from admitone.transport.topic_contract import create_topic, raw_topic
 from tests.servers.kafka import KafkaBroker, read_committed
 from tests.support.closing import stores_of
 from tests.support.drift import MAP, Meanwhile, pairs, two_topics
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline
 
 DRIFT = [("QUARANTINED", "CONTRACT_DRIFT")]
@@ -71,7 +72,7 @@ class Site:
         administrator.create_partitions([NewPartitions(topic, to)])[topic].result(30)
 
     def recreate(self, pipeline: Pipeline) -> None:
-        pipeline.transport.delete_topic(self.orders)
+        delete_topic(pipeline.transport, self.orders)
         create_topic(pipeline.boundary.options.contracts[1], pipeline.transport)
 
 
@@ -97,8 +98,8 @@ def test_topics_are_created_as_the_map_says_and_are_as_agreed_afterwards(site: S
     pipeline.run()
     state = pipeline.transport.describe([site.orders])[site.orders]
 
-    assert state.config is not None
-    assert (state.topic.partitions, state.config.retention_ms) == (3, 172_800_000)
+    assert state.keeping is not None
+    assert (state.topic.partitions, state.keeping.retention_ms) == (3, 172_800_000)
     assert kinds(pipeline) == []
     assert pipeline.verdicts("o1") == ADMITTED
     assert gate_of("default", *stores_of(pipeline)).green
@@ -110,7 +111,7 @@ CHANGES: dict[Kind, Change] = {
     Kind.CLEANUP_POLICY: lambda site, _: site.set(site.orders, "cleanup.policy", "compact"),
     Kind.PARTITIONS: lambda site, _: site.add_partitions(site.orders, 5),
     Kind.RECREATED: lambda site, pipeline: site.recreate(pipeline),
-    Kind.MISSING: lambda site, pipeline: pipeline.transport.delete_topic(site.orders),
+    Kind.MISSING: lambda site, pipeline: delete_topic(pipeline.transport, site.orders),
 }
 MENDED: dict[Kind, Change] = {
     Kind.RETENTION: lambda site, _: site.set(site.orders, "retention.ms", "604800000"),
@@ -182,7 +183,7 @@ def test_a_raw_topic_that_changes_while_it_is_read_stops_the_reader(site: Site) 
     site.set(name, "message.timestamp.type", "LogAppendTime")
     site.add_partitions(name, 2)
     assert "set raw_partitions = 2" in said()
-    pipeline.transport.delete_topic(name)
+    delete_topic(pipeline.transport, name)
     assert "was deleted" in said()
     pipeline.transport.create_topic(name, 1)
     assert "was recreated" in said()
@@ -206,7 +207,7 @@ def test_a_topic_recreated_between_claim_and_publish_is_never_called_published(s
 def test_a_topic_deleted_between_claim_and_publish_gives_the_block_back(site: Site) -> None:
     pipeline = site.pipeline()
     pipeline.ingest(*pairs(1))
-    change = Meanwhile(pipeline, lambda: pipeline.transport.delete_topic(site.orders))
+    change = Meanwhile(pipeline, lambda: delete_topic(pipeline.transport, site.orders))
     pipeline.boundary.transport = change  # type: ignore[assignment]
     with pytest.raises(NotWritten):
         pipeline.run()

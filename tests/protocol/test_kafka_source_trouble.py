@@ -30,6 +30,7 @@ from tests.faults.kafka_harness import compare_with_receipts, make_home
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_records import new_name, open_transaction
 from tests.support.flaky import Flaky
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 
 ADMITTED = [("ADMITTED", None)]
@@ -61,7 +62,7 @@ class Site:
         return pipeline
 
     def recreate(self, pipeline: Pipeline) -> Pipeline:
-        pipeline.transport.delete_topic(pipeline.topic.name)
+        delete_topic(pipeline.transport, pipeline.topic.name)
         return self.pipeline()
 
     def in_order(self, pipeline: Pipeline) -> None:
@@ -105,7 +106,7 @@ def test_a_topic_that_goes_between_two_blocks_ends_the_task_and_loses_no_decisio
     generation = old.boundary.start(old.topic)
     owned, records = old.own(0, generation), old.records(0)
     list(owned.admit(records.slice(0, 1)))
-    old.transport.delete_topic(old.topic.name)
+    delete_topic(old.transport, old.topic.name)
     if and_created:
         site.pipeline().ingest(*events("new", 3))
     with pytest.raises(IntegrityError if and_created else NotFound, match=old.topic.name):

@@ -27,6 +27,7 @@ from tests.protocol.test_release import FUTURE, release_all
 from tests.support.closing import close_green
 from tests.support.copies import copy_of
 from tests.support.flaky import Flaky
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
@@ -289,7 +290,7 @@ def test_deliveries_that_are_gone_are_a_gap_that_is_refused(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
 ) -> None:
     one_event_behind(pipeline, tmp_path)
-    pipeline.transport.delete_topic(pipeline.topic.name)
+    delete_topic(pipeline.transport, pipeline.topic.name)
 
     with pytest.raises(IntegrityError, match="are gone"):
         restored(again())

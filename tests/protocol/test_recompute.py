@@ -27,6 +27,7 @@ from admitone.settings import Settings, load_settings
 from admitone.transport.port import OUTGOING_SCHEMA
 from tests.support.counted import sketch_in
 from tests.support.counting import count_all, count_next
+from tests.support.logs import delete_topic, truncate
 from tests.support.pipeline import Pipeline, event
 
 GLOBAL = parse_window("global")
@@ -219,7 +220,7 @@ def test_another_shape_of_the_sketches_needs_and_gets_a_recomputation(pipeline: 
 def test_a_log_that_lost_its_beginning_is_not_enough(pipeline: Pipeline) -> None:
     topic = pipeline.transport.topic("admitted.traffic")
     end = pipeline.transport.ends(topic)[0]
-    pipeline.transport.truncate(topic, 0, end)  # type: ignore[attr-defined]
+    truncate(pipeline.transport, topic, 0, end)
 
     with pytest.raises(IntegrityError, match=f"first {end} offsets of partition 0") as refused:
         again(pipeline, from_log)
@@ -230,7 +231,7 @@ def test_a_log_that_lost_its_beginning_is_not_enough(pipeline: Pipeline) -> None
 def test_a_topic_that_is_gone_is_not_enough_but_its_archive_is(pipeline: Pipeline) -> None:
     store = open_sketch_store(pipeline.settings)
     before = contents(store)
-    pipeline.transport.delete_topic("admitted.traffic")
+    delete_topic(pipeline.transport, "admitted.traffic")
 
     with pytest.raises(IntegrityError, match="gone or was recreated"):
         again(pipeline, from_log)

@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions
 
 from admitone.core.decisions import Verdict
 from tests.servers.kafka import KafkaBroker
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 from tests.support.running import (
     await_that,
@@ -51,7 +52,7 @@ def test_a_topic_recreated_between_two_triggers_ends_the_run_and_the_next_reads_
     child = start_pipeline(tmp_path, "boundary")
     await_that(lambda: decided(tmp_path) == 20, child)
     child.send_signal(signal.SIGSTOP)
-    pipeline.transport.delete_topic(pipeline.topic.name)
+    delete_topic(pipeline.transport, pipeline.topic.name)
     fresh = Pipeline(tmp_path, transport={})
     # More than the old one held: read on from the old offsets, the first of them would be lost.
     fresh.ingest(*events("new", 200), event("old0"))
@@ -73,7 +74,7 @@ def test_a_topic_deleted_under_a_run_that_waits_for_more_is_noticed(
     pipeline.ingest(*events("e", 20))
     child = start_pipeline(tmp_path, "boundary")
     await_that(lambda: decided(tmp_path) == 20, child)
-    pipeline.transport.delete_topic(pipeline.topic.name)
+    delete_topic(pipeline.transport, pipeline.topic.name)
     ended = outcome(child)
 
     assert ended.returncode == 7

@@ -11,6 +11,7 @@ import pytest
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.ledger.books import books
 from admitone.settings import FILE_NAME
+from tests.support.logs import delete_topic, truncate
 from tests.support.pipeline import Pipeline, event
 from tests.support.running import await_that, outcome, run_pipeline, start_pipeline
 from tests.support.store_check import check
@@ -56,7 +57,7 @@ def test_records_removed_before_they_were_read_are_not_passed_over(tmp_path: Pat
     pipeline.run()
     pipeline.ingest(*(event(f"lost{number}") for number in range(20)))
     for partition, end in enumerate(pipeline.transport.ends(pipeline.topic)):
-        pipeline.transport.truncate(pipeline.topic, partition, end)  # type: ignore[attr-defined]
+        truncate(pipeline.transport, pipeline.topic, partition, end)
     pipeline.ingest(event("e2"))
     done = run_pipeline(tmp_path, "boundary")
 
@@ -97,7 +98,7 @@ def test_a_recreated_raw_topic_is_read_from_its_beginning_through_spark(tmp_path
     pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
     pipeline.ingest(event("e1"), event("e2"))
     assert run_pipeline(tmp_path, "boundary").returncode == 0
-    pipeline.transport.delete_topic("raw")
+    delete_topic(pipeline.transport, "raw")
     fresh = Pipeline(tmp_path, transport={"raw_partitions": 4})
     fresh.ingest(event("e1"), event("e3"))
     assert run_pipeline(tmp_path).returncode == 0

@@ -10,6 +10,7 @@ from typing import Any
 from admitone.settings import FILE_NAME
 from tests.support import pipeline as support
 from tests.support.flaky import Flaky
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 
 VIEWS, ORDERS = "admitted.views", "admitted.orders"
@@ -63,11 +64,11 @@ def on_topic(pipeline: Pipeline, name: str) -> list[str]:
 
 
 def delete(pipeline: Pipeline) -> None:
-    pipeline.transport.delete_topic(ORDERS)
+    delete_topic(pipeline.transport, ORDERS)
 
 
 def recreate(pipeline: Pipeline) -> None:
-    pipeline.transport.delete_topic(ORDERS)
+    delete_topic(pipeline.transport, ORDERS)
     pipeline.transport.create_topic(ORDERS, 3)
 
 

@@ -18,8 +18,8 @@ import httpx
 
 from admitone.analytics import item_rules, open_sketch_reader, open_sketch_store
 from admitone.analytics.batch_counter import BatchCounter
-from admitone.boundary.admission import wall_clock
 from admitone.demo.traffic import GeneratorOptions, generate
+from admitone.infra.clock import wall_clock
 from admitone.results import open_outlets
 from admitone.results.publisher import publish
 from admitone.settings import FILE_NAME, Settings

@@ -9,6 +9,7 @@ import pytest
 
 from admitone.core.errors import ServiceUnreachable
 from tests.protocol.test_ambiguity import flaky
+from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 from tests.unit.test_cli import Cli, cli, home
 
@@ -109,7 +110,7 @@ def test_a_block_of_unknown_fate_is_given_up(cli: Cli, tmp_path: Path) -> None:
     with pytest.raises(ServiceUnreachable):
         pipeline.run()
     transport.heal()
-    pipeline.transport.delete_topic("admitted.traffic")
+    delete_topic(pipeline.transport, "admitted.traffic")
     pipeline.transport.create_topic("admitted.traffic", 4)
 
     remaining = cli("reconcile", "--home", home, "--json")

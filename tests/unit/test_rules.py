@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admitone.boundary.rules import envelope_rules
-from admitone.core.closure import merkle_root
+from admitone.core.closure import merkle_leaf, merkle_root_of
 from admitone.core.decisions import (
     ADMISSION_OF_BLOCK,
     BLOCK_TRANSITIONS,
@@ -22,7 +23,6 @@ from admitone.core.decisions import (
     Meaning,
     Reason,
     Verdict,
-    can_become,
     meaning_of,
 )
 from admitone.core.durations import format_duration, parse_duration_ms
@@ -62,7 +62,7 @@ def test_every_state_has_a_meaning_and_every_meaning_a_judgement() -> None:
 
 def test_nothing_follows_a_final_state() -> None:
     for final in (BlockState.SETTLED, BlockState.ABORTED, BlockState.RETRACTED):
-        assert not any(can_become(final, after) for after in BlockState)
+        assert not any((final, after) in BLOCK_TRANSITIONS for after in BlockState)
     assert len(BLOCK_TRANSITIONS) == 5
 
 
@@ -108,6 +108,10 @@ def test_durations_read_back(ms: int) -> None:
 def test_other_durations_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="such as 10m"):
         parse_duration_ms(text)
+
+
+def merkle_root(leaves: Iterable[bytes]) -> bytes:
+    return merkle_root_of([merkle_leaf(leaf) for leaf in leaves])
 
 
 def test_merkle_roots_depend_on_every_leaf_and_their_order() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
-from admitone.boundary.read import Rules
+from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.rules import envelope_rules, record_rules, replay_rules
 from admitone.core.contract import Contract
 from admitone.ledger import open_ledger
+from admitone.ledger.model import ADMISSION_STORE
 from admitone.settings import Settings
 from admitone.transport import open_transport
 from admitone.transport.topic_contract import dedup_contracts, destination_contracts
@@ -19,9 +18,14 @@ def open_boundary(settings: Settings, writable: Writable | None = None) -> Bound
 
     A worker is told which topics may be written to, so that it need not look itself.
     """
-    rules, contracts = envelope_rules(settings), destination_contracts(settings)
-    options = _options(settings, settings.pipeline.name, rules, contracts)
-    return _opened(settings, replace(options, replays=replay_rules(settings)), writable)
+    return _opened(
+        settings,
+        writable,
+        settings.pipeline.name,
+        envelope_rules(settings),
+        destination_contracts(settings),
+        replays=replay_rules(settings),
+    )
 
 
 def open_dedup(settings: Settings, writable: Writable | None = None) -> Boundary:
@@ -30,8 +34,8 @@ def open_dedup(settings: Settings, writable: Writable | None = None) -> Boundary
     It has a name, a run and a store of keys of its own, so it disturbs no boundary on the same ledger.
     """
     name = settings.dedup_pipeline
-    options = _options(settings, name, record_rules(settings), dedup_contracts(settings))
-    return _opened(settings, replace(options, store=name), writable)
+    rules, contracts = record_rules(settings), dedup_contracts(settings)
+    return _opened(settings, writable, name, rules, contracts, store=name)
 
 
 def open_all(settings: Settings) -> tuple[Boundary, Boundary]:
@@ -39,10 +43,16 @@ def open_all(settings: Settings) -> tuple[Boundary, Boundary]:
     return open_boundary(settings), open_dedup(settings)
 
 
-def _options(
-    settings: Settings, pipeline: str, rules: Rules, contracts: tuple[Contract, ...]
-) -> BoundaryOptions:
-    return BoundaryOptions(
+def _opened(
+    settings: Settings,
+    writable: Writable | None,
+    pipeline: str,
+    rules: Rules,
+    contracts: tuple[Contract, ...],
+    replays: ReplayRules | None = None,
+    store: str = ADMISSION_STORE,
+) -> Boundary:
+    options = BoundaryOptions(
         pipeline=pipeline,
         rules=rules,
         contracts=contracts,
@@ -52,11 +62,9 @@ def _options(
         check_interval_ms=settings.transport.check_interval,
         quarantine_limit=settings.pipeline.quarantine_limit,
         quarantine_window=settings.pipeline.quarantine_window,
+        replays=replays,
+        store=store,
         idle_after_ms=settings.dedup.idle_after,
         cache=settings.dedup.cache,
     )
-
-
-def _opened(settings: Settings, options: BoundaryOptions, writable: Writable | None) -> Boundary:
-    ledger, transport = open_ledger(settings), open_transport(settings)
-    return Boundary(options, ledger, transport, writable=writable)
+    return Boundary(options, open_ledger(settings), open_transport(settings), writable=writable)

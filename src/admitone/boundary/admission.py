@@ -15,8 +15,7 @@ owner resolves by looking at the log. This file is about ownership; the steps ar
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admitone.boundary.destination_topics import Topics
@@ -31,25 +30,14 @@ from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.wire import producer_id
+from admitone.infra.clock import Clock, wall_clock
 from admitone.infra.crash_points import crash_point
-from admitone.ledger.model import (
-    ADMISSION_STORE,
-    IDLE_AFTER_MS,
-    Block,
-    Source,
-    SourceInfo,
-)
+from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, Block, Source, SourceInfo
 from admitone.ledger.port import Ledger
 from admitone.transport.port import Topic, Transport
 
-Clock = Callable[[], int]
 Writable = Mapping[str, str]
 """The destination topics that are as agreed, each with the id it was accepted under."""
-
-
-def wall_clock() -> int:
-    """Return now in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +113,7 @@ class Boundary:
     def start(self, topic: Topic) -> int:
         """Begin a new generation on a topic: fence the one before and resolve what it left."""
         self._must_fit_marks(topic)
-        for partition in range(topic.partitions):
-            source = self.source(topic, partition)
-            self.ledger.register_source(
-                source,
-                self.options.pipeline,
-                topic.name,
-                topic.topic_id,
-                store=self.options.store,
-            )
+        self.register(topic)
         refuse_older_ledger(
             self.ledger, self.transport, [contract.topic for contract in self.options.contracts]
         )
@@ -143,6 +123,15 @@ class Boundary:
         for _ in reconcile(self, pipeline=self.options.pipeline):
             pass
         return generation
+
+    def register(self, topic: Topic) -> None:
+        """Make the partitions of a topic known to the ledger."""
+        options = self.options
+        for partition in range(topic.partitions):
+            self.ledger.register_source(
+                self.source(topic, partition), options.pipeline, topic.name, topic.topic_id,
+                store=options.store,
+            )  # fmt: skip
 
     def _must_fit_marks(self, topic: Topic) -> None:
         """Stop where upstream marks were made for another number of partitions: replays would pass (RPL-2)."""
@@ -182,8 +171,7 @@ class Boundary:
         """Take over a source partition; what was settled in the same session before is remembered."""
         source = self.source(topic, partition)
         epochs = self.resolve_all(source, generation)
-        size = self.options.cache // topic.partitions
-        cache = None
+        size, cache = self.options.cache // topic.partitions, None
         if size:
             cache = pairs_of(source, size, session) if session else SettledPairs(size)
         return TopicPartition(self, source, generation, epochs, topic, cache)

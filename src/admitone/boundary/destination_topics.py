@@ -18,7 +18,7 @@ from admitone.evidence.contract import check_topics
 from admitone.ledger.model import AcceptedTopic, Destination
 from admitone.ledger.port import Ledger
 from admitone.transport.port import Transport
-from admitone.transport.topic_contract import create_topic
+from admitone.transport.topic_contract import create_topic, still_there
 
 ITSELF = "admitone"
 
@@ -102,11 +102,7 @@ def refuse_drifted(
 def refuse_recreated(transport: Transport, places: Sequence[Destination]) -> None:
     """Raise when a place that was written to is no longer the topic that was noted before."""
     for place in places:
-        try:
-            same = transport.topic(place.topic).topic_id == place.topic_id
-        except NotFound:
-            same = False
-        if not same:
+        if still_there(transport, place.topic, place.topic_id) is None:
             raise ContractDrift(
                 f"Topic {place.topic!r} was deleted or recreated while it was written to.",
                 "admitone topics check",

@@ -11,18 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from admitone.boundary.ledger_age import refuse_older_ledger
 from admitone.boundary.partition import Admitted, OwnedPartition
-from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
+from admitone.boundary.read import ReadBlock, numbered
 from admitone.boundary.reconciliation import reconcile
 from admitone.core.wire import producer_id, run_header
-from admitone.ledger.decision_rows import Decision, decisions_of
-from admitone.ledger.model import Block, Claimed, Destination, Filter, Outcome, Source
+from admitone.ledger.decision_rows import Decision, Positions, decisions_of
+from admitone.ledger.model import Claimed, Decided, Destination, Filter, Outcome, Source
 from admitone.ledger.outcomes import concluded, followed
-from admitone.ledger.source_positions import Positions
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -31,7 +27,6 @@ SYNCHRONOUS_DOOR: Final = "synchronous"
 DOOR: Final = "door"
 """What stands where other sources name their topic."""
 _NOTED_FOR_MS = 1_000
-DecidedBlock = tuple[Block, pa.Table, pa.Table, pa.Table | None]
 
 
 class Delivery(NamedTuple):
@@ -48,7 +43,7 @@ class _Slot(OwnedPartition):
     def __init__(self, boundary: Boundary, source: Source, epochs: tuple[int, int]) -> None:
         super().__init__(boundary, source, None, epochs)
         self._noted: tuple[int, tuple[Destination, ...]] | None = None
-        self.decided: dict[int, DecidedBlock] = {}
+        self.decided: dict[int, Decided] = {}
 
     def _destinations(self) -> tuple[Destination, ...]:
         """Return the destinations as they were a moment ago: recovery only reads a little more."""
@@ -73,7 +68,7 @@ class _Slot(OwnedPartition):
                 published_at=outcome.published_at,
                 refused=outcome.refused,
             )
-            self.decided[row.block_id] = settled, block.facts, verdicts, bus
+            self.decided[row.block_id] = Decided(settled, block.facts, verdicts, bus)
         return super()._settled(block, claimed, outcome)
 
 
@@ -96,24 +91,15 @@ class DoorSlot:
     def admit(self, deliveries: Sequence[Delivery]) -> Iterator[list[Decision]]:
         """Decide deliveries in their order; yield the decisions of each block once it is settled."""
         self._owned.look_at_topics()
-        records = _records(deliveries, self._owned.mark.offset + 1, self._boundary.clock())
+        records = numbered(
+            self._owned.mark.offset + 1,
+            self._boundary.clock(),
+            [None] * len(deliveries),
+            [delivery.value for delivery in deliveries],
+            [run_header(run) for _, run in deliveries],
+        )
         for admitted in self._owned.admit(records):
             decided = self._owned.decided.pop(admitted.block_id, None)
             if decided is None:
                 (decided,) = self._boundary.ledger.decided(Filter(record=(admitted.block_id, 0)))
-            yield decisions_of(*decided, self._positions)
-
-
-def _records(deliveries: Sequence[Delivery], start: int, now: int) -> pa.Table:
-    size = len(deliveries)
-    headers = [run_header(run) for _, run in deliveries]
-    return pa.table(
-        [
-            pa.array(np.arange(start, start + size)),
-            pa.repeat(pa.scalar(now * 1_000, DELIVERY_SCHEMA.field("timestamp").type), size),
-            pa.nulls(size, pa.binary()),
-            pa.array([delivery.value for delivery in deliveries], pa.binary()),
-            pa.array(headers, DELIVERY_SCHEMA.field("headers").type),
-        ],
-        schema=DELIVERY_SCHEMA,
-    )
+            yield decisions_of(decided, self._positions)

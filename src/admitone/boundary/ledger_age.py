@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from admitone.boundary.reconciliation import late_source
 from admitone.boundary.release import release_source
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
+from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import decode, positions_of
 from admitone.ledger.model import NOTHING_DECIDED, Source
 from admitone.ledger.port import Ledger
@@ -72,6 +71,5 @@ def _published(transport: Transport, topic: Topic) -> Iterator[tuple[Source, int
         near = max(first, end - _RECORDS_AT_THE_END)
         for batch in transport.read(topic, partition, near, end):
             _, found = decode(positions_of(batch.column("key"), batch.column("headers")))
-            for source in np.unique(np.stack([found.producers, found.partitions]), axis=1).T:
-                mine = (found.producers == source[0]) & (found.partitions == source[1])
-                yield Source(int(source[0]), int(source[1])), int(found.offsets[mine].max())
+            for source, rows in by_upstream(found.producers, found.partitions):
+                yield Source(*source), int(found.offsets[rows].max())

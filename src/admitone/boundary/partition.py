@@ -13,12 +13,15 @@ import pyarrow as pa
 from admitone.boundary.destination_topics import drifted_since, refuse_recreated
 from admitone.boundary.publish import (
     Outgoing,
+    Placed,
     admitted_ordinals,
+    append,
     destinations_of,
     to_publish,
+    used,
 )
 from admitone.boundary.read import ReadBlock, ReplayRules, read_block
-from admitone.boundary.recover import resolve, used
+from admitone.boundary.recover import resolve
 from admitone.core.decisions import RULES_VERSION, BlockState
 from admitone.core.errors import (
     ContractDrift,
@@ -61,15 +64,6 @@ class Admitted:
     admitted: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
-    """Where a block's records went on the log, and which of them the broker refused."""
-
-    bus_offsets: np.ndarray
-    published_at: int | None
-    refused: tuple[int, ...]
-
-
 class OwnedPartition:
     """One source partition under one epoch; the only thing that can admit from it.
 
@@ -90,19 +84,15 @@ class OwnedPartition:
         self._options = boundary.options
         self._ledger = boundary.ledger
         self._transport = boundary.transport
-        self.source = self._source = source
+        self.source = source
         self._generation = generation
         self._epoch, self._producer_epoch = epochs
         self._producer = boundary.producer_name(source)
-        self._mark = self._ledger.mark(source)
+        self.mark = self._ledger.mark(source)
+        """How far the partition is decided."""
         self._replays = replays
         self._upstream = self._upstream_marks()
         self._allow(boundary.writable)
-
-    @property
-    def mark(self) -> Mark:
-        """Return how far the partition is decided."""
-        return self._mark
 
     def look_at_topics(self) -> None:
         """Admit to the topics that are as agreed now; who holds a partition for long asks from time to time."""
@@ -116,13 +106,9 @@ class OwnedPartition:
 
     def read(self, records: pa.Table) -> ReadBlock:
         """Judge deliveries by themselves (step 1); nothing is decided."""
+        after = self._judged_after()
         return read_block(
-            records,
-            self._judged_after(),
-            self._rules,
-            self._source.partition,
-            self._replays,
-            self._upstream,
+            records, after, self._rules, self.source.partition, self._replays, self._upstream
         )
 
     def _admit_piece(self, records: pa.Table) -> Iterator[Admitted]:
@@ -130,12 +116,12 @@ class OwnedPartition:
         offsets = records["offset"].to_numpy()
         if (np.diff(offsets) <= 0).any():
             raise IntegrityError(
-                f"Partition {self._source.partition} of producer {self._source.producer_id} came out of offset order.",
+                f"Partition {self.source.partition} of producer {self.source.producer_id} came out of offset order.",
                 "do not repartition or sort between the source and the boundary",
             )
-        again = int(np.count_nonzero(offsets <= self._mark.offset))
+        again = int(np.count_nonzero(offsets <= self.mark.offset))
         if again:
-            self._ledger.count_re_reads(self._source, again)
+            self._ledger.count_re_reads(self.source, again)
             records = records.slice(again)
         if not records.num_rows:
             return
@@ -162,7 +148,7 @@ class OwnedPartition:
 
     def _judged_after(self) -> Mark:
         """Return the mark whose stream time deliveries are judged by."""
-        return self._mark
+        return self.mark
 
     def _destinations(self) -> tuple[Destination, ...]:
         """Return the destinations as they are."""
@@ -185,7 +171,7 @@ class OwnedPartition:
         """Raise where deliveries no longer come from where they were read."""
 
     def _outgoing(self, block: ReadBlock, ordinals: np.ndarray) -> Outgoing:
-        return Outgoing.of(self._source, block, ordinals)
+        return Outgoing.of(self.source, block, ordinals)
 
     def _settled(self, block: ReadBlock, claimed: Claimed, outcome: Outcome) -> Admitted:
         """Return what is to be said of a block that was settled."""
@@ -209,9 +195,9 @@ class OwnedPartition:
         while True:
             crash_point("boundary.claiming")
             asked = Claim(
-                source=self._source,
+                source=self.source,
                 epoch=self._epoch,
-                after=self._mark,
+                after=self.mark,
                 facts=block.facts,
                 journal=pack(block.records),
                 destinations=destinations,
@@ -233,7 +219,7 @@ class OwnedPartition:
 
     def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
         try:
-            published = self._publish(block, claimed)
+            placed, refused = self._publish(block, claimed)
         except Fenced:
             raise
         except NotWritten:
@@ -248,22 +234,18 @@ class OwnedPartition:
         # 4. Settle
         self._check_source()
         try:
-            refuse_recreated(self._transport, _places(block, claimed))
+            ordinals = to_publish(claimed.block, claimed.verdicts)
+            places = used(claimed.block.destinations, block.facts, ordinals)
+            refuse_recreated(self._transport, places)
         except ContractDrift as drift:
             self._find_out(claimed.block, drift)
             return Admitted(claimed.block.block_id, claimed.block.deliveries, 0)
         crash_point("boundary.settling")
-        outcome = Outcome(
-            BlockState.SETTLED,
-            published.bus_offsets,
-            published.published_at,
-            self._boundary.clock(),
-            published.refused,
-        )
+        outcome = Outcome(BlockState.SETTLED, *placed, self._boundary.clock(), refused)
         decided = block.facts, claimed.verdicts
         self._ledger.conclude(claimed.block, self._epoch, outcome, decided)
-        self._mark = replace(
-            self._mark,
+        self.mark = replace(
+            self.mark,
             offset=claimed.block.last_offset,
             stream_time=block.facts["stream_time"][-1].as_py(),
         )
@@ -272,24 +254,20 @@ class OwnedPartition:
         crash_point("boundary.settled")
         return self._settled(block, claimed, outcome)
 
-    def _publish(self, block: ReadBlock, claimed: Claimed) -> _Published:
+    def _publish(self, block: ReadBlock, claimed: Claimed) -> tuple[Placed, tuple[int, ...]]:
+        """Return where a block's records went on the log, and which of them the broker refused."""
         # 3. Publish: what the broker certainly refuses is left out and the rest goes on.
         row = claimed.block
         topics = tuple(place.topic for place in row.destinations)
         while True:
             ordinals = to_publish(row, claimed.verdicts)
-            bus_offsets = np.empty(len(ordinals), dtype=np.int64)
             if not len(ordinals):
-                return _Published(bus_offsets, None, row.refused)
+                return Placed(np.empty(0, dtype=np.int64), None), row.refused
             leaving = self._outgoing(block, ordinals)
             parts = leaving.by_topic(topics, self._options.rules.routes, self._boundary.clock())
             crash_point("boundary.publishing")
             try:
-                appended = self._transport.append(
-                    self._producer,
-                    self._producer_epoch,
-                    {topic: table for topic, (_, table) in parts.items()},
-                )
+                placed = append(self._transport, self._producer, self._producer_epoch, parts)
             except RecordsRefused as refusal:
                 refused = [
                     int(ordinals[parts[topic][0][line]])
@@ -298,9 +276,7 @@ class OwnedPartition:
                 ]
                 row = self._ledger.refuse(row, self._epoch, refused)
                 continue
-            for topic, (lines, _) in parts.items():
-                bus_offsets[lines] = appended.offsets[topic].to_numpy()
-            return _Published(bus_offsets, appended.published_at, row.refused)
+            return placed, row.refused
 
     def _give_back(self, block: Block) -> None:
         """Give a claimed block of which nothing was written back undecided."""
@@ -312,13 +288,13 @@ class OwnedPartition:
 
         Returns when the block is decided, one way or the other; a block that was not written is given back.
         """
-        self._epoch = self._ledger.take_epoch(self._source, self._generation)
-        in_flight = self._boundary.in_flight(self._source)
+        self._epoch = self._ledger.take_epoch(self.source, self._generation)
+        in_flight = self._boundary.in_flight(self.source)
         if not in_flight:
             raise error  # Somebody who waited for it was faster; the next owner reads on from the mark.
         (row,) = in_flight
         try:
-            self._producer_epoch = self._boundary.fence(self._source, self._epoch)
+            self._producer_epoch = self._boundary.fence(self.source, self._epoch)
             state = resolve(row, self._epoch, self._ledger, self._transport, self._boundary.clock())
         except (Fenced, MarkMoved, IntegrityError):
             raise
@@ -332,12 +308,12 @@ class OwnedPartition:
             ) from error
         if state is BlockState.ABORTED:
             raise error
-        self._mark = self._ledger.mark(self._source)
+        self.mark = self._ledger.mark(self.source)
         self._upstream = self._upstream_marks()
         return state
 
     def _upstream_marks(self) -> dict[Upstream, Reached]:
-        return marks_of(self._ledger.upstreams(self._source)) if self._replays else {}
+        return marks_of(self._ledger.upstreams(self.source)) if self._replays else {}
 
     def _wait(self, blocked: Blocked, waited: float) -> float:
         """Wait, without any claims, until somebody else's block is decided; resolve it when its lease ran out."""
@@ -349,10 +325,3 @@ class OwnedPartition:
         pause = min(0.01 + waited, _LONGEST_WAIT_S)
         time.sleep(pause)
         return pause
-
-
-def _places(block: ReadBlock, claimed: Claimed) -> tuple[Destination, ...]:
-    """Return where the records of a claimed block go."""
-    return used(
-        claimed.block.destinations, block.facts, to_publish(claimed.block, claimed.verdicts)
-    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +12,16 @@ import pyarrow.compute as pc
 
 from admitone.boundary.read import ReadBlock
 from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
-from admitone.core.errors import NotFound
+from admitone.core.errors import IntegrityError, NotFound, Unreadable
 from admitone.core.routing import Route
-from admitone.core.wire import ADMITTED_HEADERS, Header, encode, positions_of
+from admitone.core.wire import ADMITTED_HEADERS, Header, encode, one_array, positions_of
 from admitone.ledger.model import Block, Destination, Source
 from admitone.transport.headers import listed
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
+from admitone.transport.topic_contract import still_there
+
+Parts = dict[str, tuple[np.ndarray, pa.Table]]
+"""For each topic, which lines go there and their records."""
 
 
 def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
@@ -55,9 +60,7 @@ class Outgoing:
             [block.business_keys[row] for row in ordinals.tolist()],
         )
 
-    def by_topic(
-        self, topics: tuple[str, ...], routes: Iterable[Route], admitted_at: int
-    ) -> dict[str, tuple[np.ndarray, pa.Table]]:
+    def by_topic(self, topics: tuple[str, ...], routes: Iterable[Route], admitted_at: int) -> Parts:
         """Return, for each topic, which lines go there and their records, in the order given."""
         by_name = {route.topic: route for route in routes}
         route = self.facts["route"].fill_null(-1).to_numpy()
@@ -72,7 +75,7 @@ class Outgoing:
         rows = pa.array(lines)
         facts, records = self.facts.take(rows), self.records.take(rows)
         business_keys = pa.array([self.business_keys[line] for line in lines.tolist()], pa.string())
-        positions = keys_of(self.source, self.numbers[lines])
+        positions = encode(*self.source, self.numbers[lines])
         extra = {}
         if self.origins is not None:
             extra[Header.ORIGIN] = pa.array(
@@ -129,11 +132,6 @@ def origins_of(headers: pa.ChunkedArray) -> list[bytes]:
     ]
 
 
-def keys_of(source: Source, offsets: np.ndarray) -> pa.Array:
-    """Return the 20-byte stream metadata of each source offset."""
-    return encode(source.producer_id, source.partition, offsets)
-
-
 def _headers(
     facts: pa.Table, business_keys: pa.Array, admitted_at: int, extra: Mapping[str, pa.Array]
 ) -> pa.StructArray:
@@ -153,13 +151,9 @@ def _headers(
         *extra.values(),
     ]
     return pa.StructArray.from_arrays(
-        [_one_binary_array(column) for column in columns], names=[*ADMITTED_HEADERS, *extra]
+        [one_array(column.cast(pa.binary())) for column in columns],
+        names=[*ADMITTED_HEADERS, *extra],
     )
-
-
-def _one_binary_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    column = column.cast(pa.binary())
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def destinations_of(transport: Transport, topics: Sequence[str]) -> tuple[Destination, ...]:
@@ -180,43 +174,63 @@ def _destination(transport: Transport, name: str) -> Destination:
         return Destination(name, "", transport.offset_kind, ())
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a look at the log found of a block's records: bus offset by source offset."""
+class Placed(NamedTuple):
+    """Where records are on the log, in the order they were asked for; no offsets where none of them is there."""
 
-    offsets: dict[int, int]
+    bus_offsets: np.ndarray | None
     published_at: int | None
 
-    def places(self, wanted: np.ndarray) -> np.ndarray:
-        """Return the bus offset of each wanted source offset."""
-        return np.array([self.offsets[number] for number in wanted.tolist()], dtype=np.int64)
+
+def append(transport: Transport, producer: str, epoch: int, parts: Parts) -> Placed:
+    """Append records in one transaction; return where each line went."""
+    appended = transport.append(
+        producer, epoch, {topic: table for topic, (_, table) in parts.items()}
+    )
+    bus_offsets = np.empty(sum(len(lines) for lines, _ in parts.values()), dtype=np.int64)
+    for topic, (lines, _) in parts.items():
+        bus_offsets[lines] = appended.offsets[topic].to_numpy()
+    return Placed(bus_offsets, appended.published_at)
+
+
+def used(
+    destinations: tuple[Destination, ...], facts: pa.Table, ordinals: np.ndarray
+) -> tuple[Destination, ...]:
+    """Return the destinations that the chosen deliveries go to."""
+    routes = np.unique(facts["route"].fill_null(-1).to_numpy()[ordinals])
+    return tuple(destinations[number] for number in routes.tolist())
+
+
+def look_for_block(
+    transport: Transport, block: Block, facts: pa.Table, ordinals: np.ndarray
+) -> Placed | None:
+    """Search the log for the chosen deliveries of a block, under their own positions."""
+    wanted = facts["offset"].to_numpy()[ordinals]
+    places = used(block.destinations, facts, ordinals)
+    return look(
+        transport, block, block.source, (block.first_offset, block.last_offset), wanted, places
+    )
 
 
 def look(
     transport: Transport,
+    block: Block,
     source: Source,
-    first: int,
-    last: int,
-    destinations: tuple[Destination, ...],
-) -> Found | None:
-    """Search the log for a block's records, behind the fence; None when the log cannot tell.
+    span: tuple[int, int],
+    wanted: np.ndarray,
+    destinations: Iterable[Destination],
+) -> Placed | None:
+    """Search the log for all of the wanted records, behind the fence; None when the log cannot tell.
 
     Everything is read from the position that was noted when the block was claimed up to the end of the log,
     the uncommitted part included: a position that is gone, or another topic under the name,
     means "unknown", never "absent".
     """
+    low, high = encode(*source, np.array(span)).to_pylist()
     offsets: dict[int, int] = {}
     published_at: int | None = None
-    low, high = keys_of(source, np.array([first, last])).to_pylist()
-    for destination in destinations:
-        topic = Topic(destination.topic, destination.topic_id, len(destination.ends))
-        if transport.topic(topic.name).topic_id != topic.topic_id:
-            return None
-        starts, ends = transport.starts(topic), transport.ends(topic)
-        for partition, noted in enumerate(destination.ends):
-            if starts[partition] > noted:
-                return None
-            for batch in transport.read(topic, partition, noted, ends[partition]):
+    try:
+        for destination in destinations:
+            for batch in _since(transport, destination):
                 positions = positions_of(batch.column("key"), batch.column("headers"))
                 hits = pc.and_kleene(
                     pc.greater_equal(positions, low), pc.less_equal(positions, high)
@@ -230,4 +244,27 @@ def look(
                 ):
                     offsets[int.from_bytes(position[12:], "big")] = offset
                     published_at = moment // 1_000
-    return Found(offsets, published_at)
+    except (NotFound, Unreadable):
+        return None
+    if not offsets:
+        return Placed(None, None)
+    if offsets.keys() != set(wanted.tolist()):
+        raise IntegrityError(
+            f"Block {block.block_id} claimed {len(wanted)} records, the log holds {len(offsets)} of"
+            " its range: an append is all or nothing.",
+            "keep the log and the ledger as they are and compare them",
+        )
+    found = np.array([offsets[number] for number in wanted.tolist()], dtype=np.int64)
+    return Placed(found, published_at)
+
+
+def _since(transport: Transport, noted: Destination) -> Iterator[pa.RecordBatch]:
+    """Yield what a topic holds from the noted ends on; `NotFound` where it is another one or no longer holds it."""
+    if still_there(transport, noted.topic, noted.topic_id) is None:
+        raise NotFound(f"Topic {noted.topic!r} is not the one that was written to.")
+    topic = Topic(noted.topic, noted.topic_id, len(noted.ends))
+    starts, ends = transport.starts(topic), transport.ends(topic)
+    for partition, end in enumerate(noted.ends):
+        if starts[partition] > end:
+            raise NotFound(f"Topic {noted.topic!r} no longer holds what followed offset {end}.")
+        yield from transport.read(topic, partition, end, ends[partition])

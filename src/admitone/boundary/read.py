@@ -17,7 +17,7 @@ from admitone.core.records import RecordRules, read_record
 from admitone.core.replay_filter import Kind, Reached, Upstream, filter_replays
 from admitone.core.routing import partition_for
 from admitone.core.wire import naming_headers, positions_of
-from admitone.infra.collector import garbage_collection_paused
+from admitone.infra.memory import garbage_collection_paused
 from admitone.ledger.columns import FACTS_SCHEMA, UPSTREAM_TYPE
 from admitone.ledger.model import Mark
 from admitone.transport.port import HEADERS_TYPE
@@ -37,8 +37,24 @@ DELIVERY_SCHEMA = pa.schema(
     ]
 )
 """What a door that numbers its own deliveries hands over."""
-JOURNAL_COLUMNS = tuple(DELIVERY_SCHEMA.names)
 _FOREIGN_KEY = CODE_OF_REASON[Reason.FOREIGN_KEY]
+
+
+def numbered(
+    start: int, now: int, keys: list[bytes | None], values: list[bytes | None], headers: list[Any]
+) -> pa.Table:
+    """Return deliveries of a door, which get the numbers from `start` on and this moment as their append time."""
+    size = len(values)
+    columns = [
+        np.arange(start, start + size), np.full(size, now * 1_000), keys, values, headers,
+    ]  # fmt: skip
+    return pa.table(
+        [
+            pa.array(column, field.type)
+            for column, field in zip(columns, DELIVERY_SCHEMA, strict=True)
+        ],
+        schema=DELIVERY_SCHEMA,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +147,14 @@ def _read_block(
     for row, raw in enumerate(records["value"].to_pylist()):
         named = headers.get(row, _NO_HEADERS)
         if row in codes:
-            rows.append(
-                (
-                    run_outside(named, rules.run_id),
-                    *_NOTHING_READ,
-                    stream_time,
-                    codes[row],
-                    None,
-                    None,
-                    "",
-                )
-            )
+            run = run_outside(named, rules.run_id)
+            rows.append((run, *_NOTHING_READ, stream_time, codes[row], None, None, ""))
             continue
         found = read(raw, named, append_times[row], stream_time, rules, forgotten)
         if isinstance(found, Refusal):
-            reason, run_id, event_class, event_id = found
+            reason, *names = found
             code = CODE_OF_REASON[reason]
-            rows.append(
-                (run_id, event_class, event_id, None, None, None, stream_time, code, None, None, "")
-            )
+            rows.append((*names, None, None, None, stream_time, code, None, None, ""))
             continue
         run_id, event_class, event_id, event_time, identity, payload_hash, route, key = found
         if stream_time is None or event_time > stream_time:
@@ -174,7 +179,7 @@ def _read_block(
         [_column(values, field.type) for values, field in zip(columns, FACTS_SCHEMA, strict=True)],
         schema=FACTS_SCHEMA,
     )
-    return ReadBlock(records.select(JOURNAL_COLUMNS), facts, business_keys)
+    return ReadBlock(records.select(DELIVERY_SCHEMA.names), facts, business_keys)
 
 
 def _column(values: object, wanted: pa.DataType) -> pa.Array:

@@ -20,11 +20,19 @@ import numpy as np
 import orjson
 
 from admitone.boundary.destination_topics import refuse_drifted, refuse_recreated
-from admitone.boundary.publish import Outgoing, destinations_of, keys_of, to_publish
-from admitone.boundary.recover import search, used
+from admitone.boundary.publish import (
+    Outgoing,
+    Placed,
+    append,
+    destinations_of,
+    look,
+    look_for_block,
+    to_publish,
+    used,
+)
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, IntegrityError
-from admitone.core.wire import producer_id
+from admitone.core.wire import encode, producer_id
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import unpack
 from admitone.ledger.model import (
@@ -65,7 +73,7 @@ def reconcile(
         waiting = {block.block_id for block in blocks if block.state is BlockState.IN_FLIGHT}
         # Everything in flight is resolved by the one who takes over, the same way as at a start.
         epoch, _ = boundary.resolve_all(info.source, None)
-        for block in _again(boundary, blocks):
+        for block in boundary.ledger.blocks(ids=[block.block_id for block in blocks]):
             if block.block_id in waiting and block.state is not BlockState.AMBIGUOUS:
                 yield Reconciled(block, block.state, _HOW[block.state])
             elif block.state is BlockState.AMBIGUOUS:
@@ -89,8 +97,7 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    bus_offsets: np.ndarray | None
-    published_at: int | None
+    placed: Placed
     action: Action | None
 
     @property
@@ -119,28 +126,20 @@ class _Search:
     def find(self) -> _Answer | None:
         """Return where the block's records are, or that they are nowhere; None when the log cannot tell."""
         block, transport = self._block, self._boundary.transport
-        offsets = self._facts["offset"].to_numpy()[self._ordinals]
-        places = used(block.destinations, self._facts, self._ordinals)
-        first = search(
-            transport, block.source, block.first_offset, block.last_offset, offsets, places, block.block_id
-        )  # fmt: skip
-        if first is None:
+        found = look_for_block(transport, block, self._facts, self._ordinals)
+        if found is None:
             return None
-        if first.offsets:
-            return _Answer(first.places(offsets), first.published_at, Action.FOUND)
+        if found.bus_offsets is not None:
+            return _Answer(found, Action.FOUND)
         plan = self._boundary.ledger.late(block.block_id)
         if plan is None:
-            return _Answer(None, None, None)
+            return _Answer(found, None)
         numbers = np.arange(plan.first, plan.first + plan.records)
-        late = search(
-            transport, plan.source, plan.first, plan.first + plan.records - 1, numbers,
-            plan.destinations, block.block_id,
-        )  # fmt: skip
+        span = (plan.first, plan.first + plan.records - 1)
+        late = look(transport, block, plan.source, span, numbers, plan.destinations)
         if late is None:
             return None
-        if late.offsets:
-            return _Answer(late.places(numbers), late.published_at, Action.PUBLISHED_LATE)
-        return _Answer(None, None, None)
+        return _Answer(late, None if late.bus_offsets is None else Action.PUBLISHED_LATE)
 
     def publish_late(self, epoch: int, producer: str, producer_epoch: int) -> _Answer:
         """Publish the kept envelopes under numbers of their own."""
@@ -158,15 +157,10 @@ class _Search:
         parts = self._outgoing(plan).by_topic(
             tuple(names), boundary.options.rules.routes, boundary.clock()
         )
-        appended = boundary.transport.append(
-            producer, producer_epoch, {topic: table for topic, (_, table) in parts.items()}
-        )
+        placed = append(boundary.transport, producer, producer_epoch, parts)
         crash_point("reconcile.published")
         refuse_recreated(boundary.transport, places)
-        bus_offsets = np.empty(len(self._ordinals), dtype=np.int64)
-        for topic, (lines, _) in parts.items():
-            bus_offsets[lines] = appended.offsets[topic].to_numpy()
-        return _Answer(bus_offsets, appended.published_at, Action.PUBLISHED_LATE)
+        return _Answer(placed, Action.PUBLISHED_LATE)
 
     def _outgoing(self, plan: Late) -> Outgoing:
         journal = self._boundary.ledger.journal(self._block.block_id)
@@ -184,7 +178,7 @@ class _Search:
             (routes[topic].business_key(orjson.loads(value)) if topic in routes else None) or ""
             for topic, value in zip(topics, records["value"].to_pylist(), strict=True)
         ]
-        origins = keys_of(self._block.source, facts["offset"].to_numpy()).to_pylist()
+        origins = encode(*self._block.source, facts["offset"].to_numpy()).to_pylist()
         numbers = np.arange(plan.first, plan.first + plan.records)
         return Outgoing(plan.source, numbers, facts, records, keys, origins)
 
@@ -219,8 +213,7 @@ def _reconcile_one(
         Resolved(
             BlockState.SETTLED,
             answer.action,
-            answer.bus_offsets,
-            answer.published_at,
+            *answer.placed,
             boundary.clock(),
             author,
             answer.how,
@@ -256,19 +249,14 @@ def _unsettled(
         blocks = [
             block
             for block in unsettled
-            if block.source == info.source and not _is_busy(boundary, info, block, source)
+            if block.source == info.source
+            # What somebody is deciding is better left to them; who names the source is the one.
+            and (
+                source is not None
+                or block.state is BlockState.AMBIGUOUS
+                or not boundary.is_at_work(info, block)
+            )
         ]
         mine = info.store == boundary.options.store and pipeline in (None, info.pipeline)
         if blocks and mine:
             yield info, blocks
-
-
-def _is_busy(boundary: Boundary, info: SourceInfo, block: Block, source: Source | None) -> bool:
-    """Tell whether a block is better left to whoever is deciding it; who names the source is the one."""
-    if source is not None or block.state is BlockState.AMBIGUOUS:
-        return False
-    return boundary.is_at_work(info, block)
-
-
-def _again(boundary: Boundary, blocks: list[Block]) -> list[Block]:
-    return boundary.ledger.blocks(ids=[block.block_id for block in blocks])

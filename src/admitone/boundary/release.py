@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from typing_extensions import TypedDict
 
 from admitone.boundary.partition import OwnedPartition
 from admitone.boundary.publish import Outgoing, origins_of
-from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
+from admitone.boundary.read import ReadBlock, numbered
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
 from admitone.core.wire import Header, StreamMetadata, header_list, producer_id, run_header
@@ -98,9 +97,9 @@ class _ReleaseDoor(OwnedPartition):
         self._origin_stream_time = origin_stream_time
 
     def _judged_after(self) -> Mark:
-        times = (self._mark.stream_time, self._origin_stream_time)
+        times = (self.mark.stream_time, self._origin_stream_time)
         known = [moment for moment in times if moment is not None]
-        return replace(self._mark, stream_time=max(known, default=None))
+        return replace(self.mark, stream_time=max(known, default=None))
 
     def _outgoing(self, block: ReadBlock, ordinals: np.ndarray) -> Outgoing:
         leaving = super()._outgoing(block, ordinals)
@@ -187,11 +186,8 @@ def _prepare(
             signature.author, signature.reason,
         )  # fmt: skip
         ordinals = [ordinal for ordinal in ordinals if ordinal not in set(contradictions)]
-    for ordinal in list(ordinals):
-        reason = reasons[ordinal]
-        if reason in _FINAL:
-            report.refused[reason] += 1
-            ordinals.remove(ordinal)
+    report.refused.update(reasons[ordinal] for ordinal in ordinals if reasons[ordinal] in _FINAL)
+    ordinals = [ordinal for ordinal in ordinals if reasons[ordinal] not in _FINAL]
     # A record that is written as it came is in a run of its pipeline, not of its own.
     keeps = any(route.keeps_record for route in boundary.options.rules.routes)
     found = []
@@ -242,9 +238,7 @@ def _deliver(
     start = door.mark.offset + 1
     for admitted in door.admit(_table(passed, start, boundary.clock())):
         _, verdicts, _ = boundary.ledger.columns(admitted.block_id)
-        values, counts = np.unique(verdicts["verdict"].to_numpy(), return_counts=True)
-        for code, count in zip(values.tolist(), counts.tolist(), strict=True):
-            report.released[VERDICT_CODES[code]] += count
+        report.released.update(VERDICT_CODES[code] for code in verdicts["verdict"].to_pylist())
     done: dict[int, dict[int, int]] = defaultdict(dict)
     for number, delivery in enumerate(passed, start):
         done[delivery.block_id][delivery.ordinal] = number
@@ -276,17 +270,5 @@ def release_source(info: SourceInfo, cluster: str) -> Source:
 
 
 def _table(again: list[_Again], start: int, now: int) -> pa.Table:
-    moment = datetime.fromtimestamp(now / 1000, UTC)
-    return pa.Table.from_pylist(
-        [
-            {
-                "offset": start + number,
-                "timestamp": moment,
-                "key": delivery.key,
-                "value": delivery.value,
-                "headers": delivery.headers,
-            }
-            for number, delivery in enumerate(again)
-        ],
-        schema=DELIVERY_SCHEMA,
-    )
+    keys, values = [each.key for each in again], [each.value for each in again]
+    return numbered(start, now, keys, values, [each.headers for each in again])

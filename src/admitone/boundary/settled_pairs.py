@@ -19,7 +19,6 @@ the newer one stays.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -34,7 +33,6 @@ from admitone.ledger.model import Claimed, KnownRepeats, Source
 _PAIR: Final = np.dtype(
     [("key", "<u8", 2), ("hash", "<u8", 2), ("block", "<i8"), ("time", "<i8"), ("ordinal", "<i4")]
 )
-PAIR_BYTES: Final = _PAIR.itemsize
 _DUPLICATE: Final = CODE_OF_VERDICT[Verdict.DUPLICATE]
 _ADMITTED: Final = CODE_OF_VERDICT[Verdict.ADMITTED]
 _NO_TIME: Final = np.iinfo(np.int64).min
@@ -48,10 +46,6 @@ class SettledPairs:
     def __init__(self, size: int) -> None:
         # Memory is taken page by page as pairs arrive: nobody pays for a cache that stays empty.
         self._pairs = np.zeros(size, _PAIR)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._pairs = np.zeros(len(self._pairs), _PAIR)
 
     def look(self, facts: pa.Table, retention_ms: int, since: int) -> KnownRepeats:
         """Return the deliveries that repeat a settled pair not older than a moment."""
@@ -115,18 +109,13 @@ def _words(column: pa.ChunkedArray) -> Words:
     return digest_words(column)[:, :2]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    session: str
-    pairs: SettledPairs
-
-
-_kept: dict[Source, _Kept] = {}
+_kept: dict[Source, tuple[str, SettledPairs]] = {}
 
 
 def pairs_of(source: Source, size: int, session: str) -> SettledPairs:
     """Return what this process remembers of a source since a query began."""
-    kept = _kept.get(source)
-    if kept is None or kept.session != session:
-        kept = _kept[source] = _Kept(session, SettledPairs(size))
-    return kept.pairs
+    began, pairs = _kept.get(source, ("", None))
+    if pairs is None or began != session:
+        pairs = SettledPairs(size)
+        _kept[source] = session, pairs
+    return pairs

@@ -46,7 +46,7 @@ class TopicPartition(OwnedPartition):
         """Decide every delivery above the mark, and count those that were known."""
         yield from super().admit(records)
         if self._answered:
-            self._ledger.count_cached(self._source, self._answered)
+            self._ledger.count_cached(self.source, self._answered)
             self._answered = 0
 
     def _known(self, facts: pa.Table) -> KnownRepeats | None:
@@ -60,13 +60,13 @@ class TopicPartition(OwnedPartition):
 
     def _ask_horizon(self) -> int | None:
         """Return since when nobody can have taken an identity's row over; none where nothing is kept yet."""
-        return self._ledger.horizon(self._source, self._options.rules.retention_ms)
+        return self._ledger.horizon(self.source, self._options.rules.retention_ms)
 
     def _check_circuit(self, claimed: Claimed) -> None:
         options = self._options
         refusal = too_much_quarantined(
             claimed,
-            lambda deliveries: self._ledger.recent(self._source, deliveries),
+            lambda deliveries: self._ledger.recent(self.source, deliveries),
             self._topic.name,
             options.quarantine_limit,
             options.quarantine_window,

@@ -57,9 +57,9 @@ class Kind(StrEnum):
 class Keeping:
     """How a log keeps a topic's records; a retention of None is for good."""
 
-    replication: int
-    retention_ms: int | None
-    cleanup_policy: str
+    replication: int = 1
+    retention_ms: int | None = None
+    cleanup_policy: str = "delete"
 
     def document(self) -> KeepingDocument:
         """Return it as the interface spells it."""

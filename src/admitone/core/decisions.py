@@ -99,11 +99,6 @@ class Action(StrEnum):
     """A quarantined delivery was given up."""
 
 
-RESOLVING_ACTIONS: Final[dict[Action, BlockState]] = {
-    Action.FOUND: BlockState.SETTLED,
-    Action.PUBLISHED_LATE: BlockState.SETTLED,
-    Action.RETRACTED: BlockState.RETRACTED,
-}
 DISPOSING_ACTIONS: Final = frozenset({Action.RELEASED, Action.KEPT_FIRST, Action.DISCARDED})
 
 
@@ -178,8 +173,3 @@ _MEANINGS: Final[dict[tuple[AdmissionState, bool, bool], Meaning]] = {
 def meaning_of(state: AdmissionState, *, expired: bool, same_hash: bool) -> Meaning:
     """Return what an identity in this state means for a delivery that carries it (ADM-12)."""
     return _MEANINGS[state, expired, same_hash]
-
-
-def can_become(before: BlockState, after: BlockState) -> bool:
-    """Tell whether a block may go from one state to the other."""
-    return (before, after) in BLOCK_TRANSITIONS

@@ -10,12 +10,13 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from admitone.core.canonical import Refused, canonical_json, parse
 from admitone.core.decisions import Reason
 from admitone.core.identity import identity_of
+from admitone.core.moments import milliseconds
 from admitone.core.routing import Route
 from admitone.core.segments import oldest_live
 from admitone.core.wire import Header, header_text
@@ -26,8 +27,6 @@ _TIMESTAMP = re.compile(
     r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)",
     re.ASCII,
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
 _SECONDS_KEPT: Final = 100_000
 
 IsValid = Callable[[Any], bool]
@@ -97,7 +96,7 @@ def _parse_timestamp(text: str) -> int | None:
     if _TIMESTAMP.fullmatch(text) is None:
         return None
     try:
-        return (datetime.fromisoformat(text) - _EPOCH) // _MILLISECOND
+        return milliseconds(datetime.fromisoformat(text))
     except (ValueError, OverflowError):
         return None
 

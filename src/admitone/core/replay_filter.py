@@ -143,7 +143,7 @@ def by_upstream(producers: Longs, partitions: Longs) -> list[tuple[Upstream, Lon
     if not len(producers):
         return []
     ids, codes = np.unique(producers, return_inverse=True)
-    places = (codes.astype(np.int64) << 32) | partitions
+    places = (codes.astype(np.int64) << 32) | (partitions.astype(np.int64) & 0xFFFFFFFF)
     order = np.argsort(places, kind="stable")
     edges = np.flatnonzero(np.diff(places[order])) + 1
     found = []

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from admitone.core.keys import value_at
+
 HASH_NAME: Final = "sha256/8"
 
 
@@ -36,9 +38,7 @@ class Route:
     def business_key(self, envelope: Mapping[str, Any]) -> str | None:
         """Return the first key-precedence field that is present, or None (RTE-2)."""
         for path in self.key_fields:
-            value: Any = envelope
-            for name in path:
-                value = value.get(name) if type(value) is dict else None
+            value = value_at(envelope, path)
             if type(value) is str and value:
                 return value
             if type(value) is int:

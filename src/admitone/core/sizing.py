@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from admitone.core.segments import interval_of
+from admitone.core.windows import DAY_MS
 
-DAY_MS: Final = 86_400_000
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 
 

@@ -73,13 +73,22 @@ def put_file(
 
 def read_file(store: EvidenceStore, file: EvidenceFile) -> pa.Table:
     """Return the rows of an evidence file, once its bytes are proved to be those that were written."""
+    data = written_bytes(store, file)
+    if isinstance(data, str):
+        raise IntegrityError(
+            f"Evidence file {file.path} {data}.",
+            f"admitone verify {file.run_id} --repair writes it again where that is possible",
+        )
+    return from_parquet(data, file.kind)
+
+
+def written_bytes(store: EvidenceStore, file: EvidenceFile) -> bytes | str:
+    """Return the bytes of a file if they are those that were written, or else what is wrong with it."""
     try:
         data = store.read(file.path)
     except NotFound:
-        raise _damaged(file, "is missing") from None
-    if hashlib.sha256(data).digest() != file.checksum:
-        raise _damaged(file, "was changed")
-    return from_parquet(data, file.kind)
+        return "is missing"
+    return data if hashlib.sha256(data).digest() == file.checksum else "was changed"
 
 
 def to_parquet(rows: pa.Table) -> bytes:
@@ -101,10 +110,3 @@ def from_parquet(data: bytes, kind: str) -> pa.Table:
     """Return the rows that a file's bytes hold."""
     with pq.ParquetFile(pa.BufferReader(data)) as file:
         return file.read().cast(SCHEMAS[kind])
-
-
-def _damaged(file: EvidenceFile, what: str) -> IntegrityError:
-    return IntegrityError(
-        f"Evidence file {file.path} {what}.",
-        f"admitone verify {file.run_id} --repair writes it again where that is possible",
-    )

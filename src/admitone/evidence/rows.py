@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_VERDICT, REASON_CODES, VERDICT_CODES, Verdict
+from admitone.ledger.decision_rows import Positions
 from admitone.ledger.model import Block, Resolution
 from admitone.ledger.outcomes import Columns
-from admitone.ledger.source_positions import Positions
 from admitone.transport.port import HEADERS_TYPE
 
 RECEIPTS, QUARANTINE, ARCHIVE, RESOLUTIONS = "receipts", "quarantine", "archive", "resolutions"
@@ -133,7 +133,7 @@ class DeliveryRows:
         decided: pa.Table,
         bus_offset: pa.ChunkedArray | None,
         ordinals: np.ndarray,
-        constants: dict[str, tuple[Any, pa.DataType]],
+        constants: dict[str, Any],
     ) -> None:
         self.block = block
         self._ordinals = ordinals
@@ -144,10 +144,10 @@ class DeliveryRows:
         route = facts["route"].combine_chunks()
         size = facts.num_rows
         self._constants = {
-            "source_producer": (block.source.producer_id, pa.int64()),
-            "source_partition": (block.source.partition, pa.int32()),
-            "rules": (block.rules, pa.int32()),
-            "block": (block.block_id, pa.int64()),
+            "source_producer": block.source.producer_id,
+            "source_partition": block.source.partition,
+            "rules": block.rules,
+            "block": block.block_id,
             **constants,
         }
         self._columns: dict[str, Any] = {
@@ -187,12 +187,12 @@ class DeliveryRows:
         rows = self._chosen(kind, run)
         taken = pa.array(rows)
         made: dict[str, Any] = {}
-        for name in SCHEMAS[kind].names:
-            if name in self._columns:
-                made[name] = self._columns[name].take(taken)
-            elif name in self._constants:
-                value, of_type = self._constants[name]
-                made[name] = pa.repeat(pa.scalar(value, of_type), len(rows))
+        for field in SCHEMAS[kind]:
+            if field.name in self._columns:
+                made[field.name] = self._columns[field.name].take(taken)
+            elif field.name in self._constants:
+                value = pa.scalar(self._constants[field.name], field.type)
+                made[field.name] = pa.repeat(value, len(rows))
         made |= self._referred(kind, rows, positions)
         if deliveries is not None:
             originals = pa.array(self._ordinals[rows])
@@ -238,8 +238,8 @@ class BlockRows(DeliveryRows):
             None if bus is None else bus["bus_offset"],
             np.arange(facts.num_rows),
             {
-                "published_at": (block.published_at, pa.int64()),
-                "decided_at": (block.decided_at, pa.int64()),
+                "published_at": block.published_at,
+                "decided_at": block.decided_at,
             },
         )
 
@@ -273,14 +273,14 @@ class ResolutionRows(DeliveryRows):
             resolution.changes["bus_offset"],
             ordinals,
             {
-                "action": (str(resolution.action), pa.string()),
-                "at": (resolution.at, pa.int64()),
-                "decided_at": (resolution.at, pa.int64()),
-                "published_at": (resolution.published_at, pa.int64()),
-                "author": (resolution.author, pa.string()),
-                "explanation": (resolution.reason, pa.string()),
-                "cause": (resolution.cause, pa.int64()),
-                "resolution": (resolution.resolution_id, pa.int64()),
+                "action": str(resolution.action),
+                "at": resolution.at,
+                "decided_at": resolution.at,
+                "published_at": resolution.published_at,
+                "author": resolution.author,
+                "explanation": resolution.reason,
+                "cause": resolution.cause,
+                "resolution": resolution.resolution_id,
             },
         )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 
 from admitone.evidence.rows import BlockRows, DeliveryRows, ResolutionRows
 from admitone.ledger.columns import unpack
+from admitone.ledger.decision_rows import Positions
 from admitone.ledger.model import EvidenceFile, Resolution
 from admitone.ledger.port import LedgerReader
-from admitone.ledger.source_positions import Positions
 
 _SMALL = 5_000
 _REMEMBERED = 64
@@ -28,8 +29,9 @@ class EvidenceSource:
     def of_file(self, file: EvidenceFile) -> Iterator[DeliveryRows]:
         """Yield what a file was made from, in the order of its rows; what the ledger lost is left out."""
         blocks, resolutions = self._ledger.evidence_of(file.path)
-        yield from self.of_blocks(blocks)
-        yield from self.of_resolutions(resolutions)
+        for rows in chain(self.of_blocks(blocks), self.of_resolutions(resolutions)):
+            if file.kind in rows.kinds and rows.count(file.kind, file.run_id):
+                yield rows
 
     def of_blocks(self, block_ids: Sequence[int]) -> Iterator[BlockRows]:
         """Yield blocks as they were first decided."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,7 +47,7 @@ class FolderStore:
     def write(self, path: str, data: bytes) -> None:
         """Make an object durable under its path, in the place of one that is there."""
         target = self._folder / path
-        try:
+        with _reaching("write", path):
             _make_folder(target.parent)
             partial = target.parent / f".{uuid.uuid4().hex}{_PARTIAL}"
             try:
@@ -57,17 +59,11 @@ class FolderStore:
             finally:
                 partial.unlink(missing_ok=True)
             make_durable(target.parent)
-        except OSError as error:
-            raise _unreachable("write", path, error) from error
 
     def read(self, path: str) -> bytes:
         """Return an object's bytes, or raise `NotFound`."""
-        try:
+        with _reaching("read", path), _finding(path):
             return (self._folder / path).read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise NotFound(f"There is no evidence {path}.") from None
-        except OSError as error:
-            raise _unreachable("read", path, error) from error
 
     def list(self, prefix: str) -> list[str]:
         """Return the paths of all objects below a prefix, in order."""
@@ -79,10 +75,8 @@ class FolderStore:
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
-        try:
+        with _reaching("remove", path):
             (self._folder / path).unlink(missing_ok=True)
-        except OSError as error:
-            raise _unreachable("remove", path, error) from error
 
 
 class FsspecStore:
@@ -100,25 +94,19 @@ class FsspecStore:
     def write(self, path: str, data: bytes) -> None:
         """Make an object durable under its path, in the place of one that is there."""
         system, place = self._place(path)
-        try:
+        with _reaching("write", path):
             try:
                 system.pipe_file(place, data)
             except FileNotFoundError:
                 # Some systems have folders that must be there first.
                 system.makedirs(place.rpartition("/")[0], exist_ok=True)
                 system.pipe_file(place, data)
-        except OSError as error:
-            raise _unreachable("write", path, error) from error
 
     def read(self, path: str) -> bytes:
         """Return an object's bytes, or raise `NotFound`."""
         system, place = self._place(path)
-        try:
+        with _reaching("read", path), _finding(path):
             data: bytes = system.cat_file(place)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise NotFound(f"There is no evidence {path}.") from None
-        except OSError as error:
-            raise _unreachable("read", path, error) from error
         return data
 
     def list(self, prefix: str) -> list[str]:
@@ -126,23 +114,15 @@ class FsspecStore:
         system, place = self._place(prefix)
         # Some systems answer from listings they remember, and would not see what others wrote since.
         system.invalidate_cache()
-        try:
-            found = system.find(place)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise _unreachable("list", prefix, error) from error
-        return sorted(prefix + name[len(place) :] for name in found)
+        with _reaching("list", prefix), suppress(FileNotFoundError):
+            return sorted(prefix + name[len(place) :] for name in system.find(place))
+        return []
 
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
         system, place = self._place(path)
-        try:
+        with _reaching("remove", path), suppress(FileNotFoundError):
             system.rm_file(place)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise _unreachable("remove", path, error) from error
 
     def _place(self, path: str) -> tuple[Any, str]:
         # A client that was opened before a fork must not be used after it.
@@ -155,22 +135,34 @@ class FsspecStore:
         from fsspec.core import url_to_fs
 
         try:
-            system, root = url_to_fs(self._url, **self._options)
+            with _reaching("open", self._url):
+                system, root = url_to_fs(self._url, **self._options)
         except (ImportError, ValueError, TypeError) as error:
             raise ConfigurationError(
                 f"Cannot open the evidence store {self._url}: {error}.",
                 "install the package that fsspec names for this kind of URL, or mend [evidence]",
             ) from error
-        except OSError as error:
-            raise _unreachable("open", self._url, error) from error
         return system, root
 
 
-def _unreachable(what: str, path: str, error: Exception) -> ServiceUnreachable:
-    return ServiceUnreachable(
-        f"Cannot {what} evidence {path}: {error}.",
-        "check [evidence], its access and its free space",
-    )
+@contextmanager
+def _reaching(what: str, path: str) -> Iterator[None]:
+    """Say of a store that fails what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        raise ServiceUnreachable(
+            f"Cannot {what} evidence {path}: {error}.",
+            "check [evidence], its access and its free space",
+        ) from error
+
+
+@contextmanager
+def _finding(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise NotFound(f"There is no evidence {path}.") from None
 
 
 def _make_folder(folder: Path) -> None:

@@ -84,10 +84,8 @@ class EvidenceWriter:
             for (run, kind), tables in sorted(self._tables(group).items())
         ]
         crash_point("evidence.written")
-        if resolutions:
-            recorded = self._ledger.record_evidence([], files, now, numbers)
-        else:
-            recorded = self._ledger.record_evidence(numbers, files, now)
+        blocks, later = ([], numbers) if resolutions else (numbers, [])
+        recorded = self._ledger.record_evidence(blocks, files, now, later)
         crash_point("evidence.recorded")
         if not recorded:
             self._remove_unlisted(files)

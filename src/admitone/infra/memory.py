@@ -1,4 +1,4 @@
-"""Memory that is freed stays with the process.
+"""Memory while blocks are made: what is freed stays with the process, and nobody looks for garbage meanwhile.
 
 A block is made of a few arrays of tens of megabytes, which are freed and wanted again with the next one. Given back to
 the system in between, they come as new pages each time, and clearing those takes longer than some of the work.
@@ -7,7 +7,10 @@ the system in between, they come as new pages each time, and clearing those take
 from __future__ import annotations
 
 import ctypes
+import gc
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 
 import pyarrow as pa
@@ -25,3 +28,15 @@ def keep_freed_memory() -> None:
     library.mallopt(_M_MMAP_MAX, 0)
     library.mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
     pa.set_memory_pool(pa.system_memory_pool())
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Spare the collector from walking through many new objects again and again; none of them is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

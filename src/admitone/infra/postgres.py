@@ -15,9 +15,7 @@ crash, ids that had not reached the disk are given out again and name somebody e
 from __future__ import annotations
 
 import os
-import random
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,6 +26,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from admitone.core.errors import IntegrityError
+from admitone.infra.clock import Patience
 from admitone.infra.postgres_connect import (
     Connection,
     connect,
@@ -45,7 +44,6 @@ T = TypeVar("T")
 PATIENCE_S = 30.0
 """How long a server may be away before a call gives up."""
 _FIRST_CONTACT_S = 10.0
-_LONGEST_PAUSE_S = 1.0
 
 _BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED;"
@@ -156,16 +154,6 @@ class Database:
             raise explained(error, self.name) from error
 
     @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Commit at the end unless it was rolled back, roll back on any error; never tried again."""
-        try:
-            with self._transaction(_Attempt()) as db:
-                yield db
-        except psycopg.Error as error:
-            self._lose_connection(error)
-            raise explained(error, self.name) from error
-
-    @contextmanager
     def snapshot(self) -> Iterator[Connection]:
         """Read one consistent state, however long it takes; snapshots within it see the same."""
         outer = self._inside()
@@ -179,11 +167,6 @@ class Database:
         except psycopg.Error as error:
             self._lose_connection(error)
             raise explained(error, self.name) from error
-
-    @property
-    def is_reading(self) -> bool:
-        """Tell whether this thread is within a snapshot or a transaction."""
-        return self._inside() is not None
 
     def close(self) -> None:
         """Close this thread's connection."""
@@ -243,9 +226,9 @@ class Database:
         (number,) = one(db.execute(_LAST_NUMBER, (lost.session.name,)))
         return bool(number == lost.session.number)
 
-    def _patience(self) -> _Patience:
+    def _patience(self) -> Patience:
         met = self._known_in == os.getpid()
-        return _Patience(self._patience_s if met else min(self._patience_s, _FIRST_CONTACT_S))
+        return Patience(self._patience_s if met else min(self._patience_s, _FIRST_CONTACT_S))
 
     def _lose_connection(self, error: psycopg.Error) -> bool:
         """Let go of a connection that an error has broken; tell whether there was one."""
@@ -285,23 +268,3 @@ class Database:
                 raise
             self._known_in = os.getpid()
         return _Session(db, os.getpid(), backend)
-
-
-class _Patience:
-    """How long something is tried again, with growing pauses that differ between workers."""
-
-    def __init__(self, seconds: float) -> None:
-        self._deadline = time.monotonic() + seconds
-        self._pause_s = 0.01
-
-    @property
-    def is_over(self) -> bool:
-        return time.monotonic() > self._deadline
-
-    def pause(self) -> bool:
-        """Wait a little; tell whether there is time for another try."""
-        if self.is_over:
-            return False
-        time.sleep(self._pause_s * random.uniform(0.5, 1.0))
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
-        return True

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from admitone.core.decisions import BlockState
-from admitone.core.errors import Fenced, MarkMoved
+from admitone.core.errors import MarkMoved
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.claims import (
     Holder,
@@ -36,7 +36,8 @@ from admitone.ledger.model import (
 from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
 from admitone.ledger.reader import columns_of
 from admitone.ledger.segments import pointer_of, put_back
-from admitone.ledger.store import Document, Rows, Store
+from admitone.ledger.sources import owned
+from admitone.ledger.store import Document, KeyClaim, Rows, Store
 from admitone.ledger.upstream_marks import move_upstream, must_have_seen, upstreams_of
 
 
@@ -45,20 +46,6 @@ class NeedsSegment(NamedTuple):
 
     store: str
     newest_event_time: int
-
-
-def owned(
-    rows: Rows, source: Source, epoch: int, *, lock: bool = True
-) -> tuple[int, int | None, str]:
-    """Return a source's mark, stream time and store, locked; raise `Fenced` unless it is held under this epoch."""
-    row = rows.first(
-        "SELECT epoch, mark, stream_time, store FROM source WHERE producer_id = %s AND partition = %s"  # noqa: S608
-        + (" FOR UPDATE" if lock else ""),
-        *source,
-    )
-    if row is None or row[0] != epoch:
-        raise Fenced(f"Source {tuple(source)} is held under epoch {row and row[0]}, not {epoch}.")
-    return row[1], row[2], row[3]
 
 
 def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Blocked | NeedsSegment:
@@ -79,9 +66,11 @@ def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Block
     block = prepared.block(_insert_block(rows, prepared))
     ordinals, holders = candidates(deliveries, closed), dict[int, Holder]()
     if len(ordinals):
-        holders = store.claim_keys(
-            rows, keys, pointer, deliveries, ordinals, block.block_id, prepared.decides
-        )
+        assert pointer.opened is not None
+        asked = KeyClaim(
+            keys, pointer.opened, pointer.closed, deliveries, ordinals, block.block_id, prepared.decides
+        )  # fmt: skip
+        holders = store.claim_keys(rows, asked)
     verdicts = decide(deliveries, closed, holders, block.block_id, claim.retention_ms)
     if isinstance(verdicts, Blocked):
         rows.roll_back()
@@ -131,12 +120,14 @@ def conclude_block(
     note_places(rows, block.block_id, bus_ranges(block, facts, bus))
     note_contradictions(rows, contradictions(block.block_id, facts, verdicts))
     move_upstream(rows, block.source, facts)
+    # A source without any event that passed step 1 is as good as silent.
+    is_active = facts["identity"].null_count < facts.num_rows
     # Sent alone, and last: PostgreSQL applies no idle timeout after a pipelined batch.
     moved = rows.change(
         "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s,"
         " active_at = CASE WHEN %s THEN greatest(coalesce(active_at, 0), %s) ELSE active_at END"
         " WHERE producer_id = %s AND partition = %s AND mark < %s",
-        block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, is_active(facts),
+        block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, is_active,
         outcome.decided_at, *block.source, block.first_offset,
     )  # fmt: skip
     if moved != 1:
@@ -156,11 +147,6 @@ def abort_block(rows: Rows, block: Block, epoch: int, outcome: Outcome) -> None:
     _must_have_changed(block, changed)
     for table in ("facts", "names", "verdicts", "journal"):
         rows.change(f"DELETE FROM {table} WHERE block_id = %s", block.block_id)  # noqa: S608
-
-
-def is_active(facts: pa.Table) -> bool:
-    """Tell whether a block holds an event that passed step 1: a source without any is as good as silent."""
-    return bool(facts["identity"].null_count < facts.num_rows)
 
 
 def note_places(rows: Rows, block_id: int, places: Iterable[tuple[str, int, int, int]]) -> None:

@@ -75,7 +75,10 @@ def books(
             violations[seen.source] += seen.order_violations
         in_flight = ledger.blocks(states=[BlockState.IN_FLIGHT]) if until is None else []
         if until is not None:
-            infos = {source: _at(infos[source], mark) for source, mark in until.items()}
+            infos = {
+                source: replace(infos[source], mark=replace(infos[source].mark, offset=offset))
+                for source, offset in until.items()
+            }
         for block, facts, verdicts, _ in ledger.decided():
             if until is not None and block.last_offset > until.get(block.source, NOTHING_DECIDED):
                 continue
@@ -92,10 +95,6 @@ def books(
             if run_id is None or run == run_id
         ]
     }
-
-
-def _at(info: SourceInfo, offset: int) -> SourceInfo:
-    return replace(info, mark=replace(info.mark, offset=offset))
 
 
 def _add_block(

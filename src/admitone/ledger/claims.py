@@ -29,7 +29,6 @@ from admitone.core.decisions import (
 from admitone.core.errors import MarkMoved
 from admitone.core.identity import KEY_BYTES
 from admitone.core.segments import oldest_live
-from admitone.core.wire import one_array
 from admitone.ledger.columns import VERDICTS_SCHEMA, digest_words, fixed_bytes, pack, unpack
 from admitone.ledger.model import (
     Block,
@@ -96,19 +95,17 @@ class Deliveries:
         if known is not None:
             asking[known.ordinals] = False
         admissible = np.flatnonzero(asking)
-        identities = _bytes_of(facts["identity"], admissible)
-        keys = [b""] * len(reason)
+        named = (
+            _bytes_of(facts["identity"], admissible),
+            _bytes_of(facts["payload_hash"], admissible),
+        )
+        keys, hashes = [b""] * len(reason), [b""] * len(reason)
         first = np.full(len(reason), _NOBODY, dtype=np.int64)
         seen: dict[bytes, int] = {}
-        for ordinal, identity in zip(admissible.tolist(), identities, strict=True):
-            key = identity[:KEY_BYTES]
-            keys[ordinal] = key
-            first[ordinal] = seen.setdefault(key, ordinal)
-        hashes = [b""] * len(reason)
-        for ordinal, digest in zip(
-            admissible.tolist(), _bytes_of(facts["payload_hash"], admissible), strict=True
-        ):
+        for ordinal, identity, digest in zip(admissible.tolist(), *named, strict=True):
+            key = keys[ordinal] = identity[:KEY_BYTES]
             hashes[ordinal] = digest[:KEY_BYTES]
+            first[ordinal] = seen.setdefault(key, ordinal)
         return cls(
             keys,
             hashes,
@@ -133,16 +130,11 @@ class Deliveries:
             asking[self.known.ordinals] = ~closed[self.known.ordinals]
         return bool(asking.any())
 
-    def names_filter(self, facts: pa.Table) -> bytes:
-        """Return the filter over the block's event ids and identities."""
-        words = digest_words(facts["identity"].drop_null())
-        return filter_of(facts["event_id"].to_pylist(), words[:, 0])
-
     def in_closed_runs(self, closed: set[str]) -> np.ndarray:
         """Return which deliveries belong to a run that no longer takes any."""
-        runs = self.run.chunk(0) if isinstance(self.run, pa.ChunkedArray) else self.run
-        is_closed = np.array([name in closed for name in runs.dictionary.to_pylist()] or [False])
-        closed_of_row: np.ndarray = is_closed[np.asarray(runs.indices)]
+        names = self.run.dictionary.to_pylist()
+        is_closed = np.array([name in closed for name in names] or [False])
+        closed_of_row: np.ndarray = is_closed[np.asarray(self.run.indices)]
         return closed_of_row
 
 
@@ -161,14 +153,14 @@ class Prepared:
     @classmethod
     def of(cls, claim: Claim) -> Prepared:
         """Prepare a claim."""
-        deliveries = Deliveries.of(claim.facts, claim.known)
-        offsets = claim.facts["offset"]
+        facts, offsets = claim.facts, claim.facts["offset"]
+        identities = digest_words(facts["identity"].drop_null())[:, 0]
         return cls(
             claim,
-            deliveries,
-            pack(claim.facts),
-            deliveries.names_filter(claim.facts),
-            runs_of(claim.facts),
+            Deliveries.of(facts, claim.known),
+            pack(facts),
+            filter_of(facts["event_id"].to_pylist(), identities),
+            runs_of(facts),
             offsets[0].as_py(),
             offsets[-1].as_py(),
         )
@@ -301,10 +293,6 @@ def keys_of(packed_facts: bytes) -> list[bytes]:
 
 
 def _bytes_of(column: pa.ChunkedArray, rows: np.ndarray) -> list[bytes]:
-    return _pieces(column.combine_chunks().take(pa.array(rows)))
-
-
-def _pieces(column: pa.FixedSizeBinaryArray | pa.ChunkedArray) -> list[bytes]:
-    values = one_array(column)
+    values = column.combine_chunks().take(pa.array(rows))
     data, width = bytes(fixed_bytes(values)), values.type.byte_width
     return [data[start : start + width] for start in range(0, len(data), width)]

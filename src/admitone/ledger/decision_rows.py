@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -22,10 +23,27 @@ from admitone.core.decisions import (
 )
 from admitone.core.moments import iso
 from admitone.core.wire import StreamMetadata
-from admitone.ledger.model import Block, Filter, Source
+from admitone.ledger.model import Block, Decided, Filter, Source
 from admitone.ledger.outcomes import disposed
 from admitone.ledger.port import LedgerReader
-from admitone.ledger.source_positions import Positions
+
+
+class Positions:
+    """Looks up where deliveries, named by block and ordinal, were read; remembers the blocks it read."""
+
+    def __init__(self, ledger: LedgerReader) -> None:
+        self._ledger = ledger
+        self._block = lru_cache(maxsize=256)(self._read)
+
+    def of(self, block_id: int, ordinal: int) -> StreamMetadata:
+        """Return where the delivery was read."""
+        source, offsets = self._block(block_id)
+        return StreamMetadata(*source, int(offsets[ordinal]))
+
+    def _read(self, block_id: int) -> tuple[Source, np.ndarray]:
+        (block,) = self._ledger.blocks(ids=[block_id])
+        facts, _, _ = self._ledger.columns(block_id)
+        return block.source, facts["offset"].to_numpy()
 
 
 class SourcePartition(TypedDict):
@@ -88,29 +106,28 @@ class Decisions(TypedDict):
 def decisions(ledger: LedgerReader, wanted: Filter) -> Iterator[Decision]:
     """Yield the wanted decisions in the order they were made."""
     positions = Positions(ledger)
-    for block, facts, verdicts, bus in ledger.decided(wanted):
-        rows = _matching(wanted, block, facts, verdicts, bus)
+    for decided in ledger.decided(wanted):
+        rows = _matching(wanted, decided)
         if len(rows):
-            yield from _rows(block, facts, verdicts, bus, rows, positions, _later(ledger, block))
+            yield from _rows(decided, rows, positions, _later(ledger, decided.block))
 
 
-def decisions_of(
-    block: Block, facts: pa.Table, verdicts: pa.Table, bus: pa.Table | None, positions: Positions
-) -> list[Decision]:
+def decisions_of(decided: Decided, positions: Positions) -> list[Decision]:
     """Return the decisions of one decided block, in the order of its deliveries."""
-    return list(_rows(block, facts, verdicts, bus, np.arange(facts.num_rows), positions, {}))
+    return list(_rows(decided, np.arange(decided.facts.num_rows), positions, {}))
 
 
 def in_quarantine(ledger: LedgerReader, wanted: Filter) -> dict[int, list[int]]:
     """Return the wanted deliveries that are in quarantine and nothing was done about, by block."""
     wanted = replace(wanted, verdict=Verdict.QUARANTINED)
     found: dict[int, list[int]] = {}
-    for block, facts, verdicts, bus in ledger.decided(wanted):
-        done = disposed(ledger.resolutions([block.block_id]))
-        chosen = _matching(wanted, block, facts, verdicts, bus).tolist()
+    for decided in ledger.decided(wanted):
+        number = decided.block.block_id
+        done = disposed(ledger.resolutions([number]))
+        chosen = _matching(wanted, decided).tolist()
         waiting = [ordinal for ordinal in chosen if ordinal not in done]
         if waiting:
-            found[block.block_id] = waiting
+            found[number] = waiting
     return found
 
 
@@ -128,10 +145,9 @@ def _later(ledger: LedgerReader, block: Block) -> dict[int, ResolutionNote]:
     }
 
 
-def _matching(
-    wanted: Filter, block: Block, facts: pa.Table, verdicts: pa.Table, bus: pa.Table | None
-) -> np.ndarray:
+def _matching(wanted: Filter, decided: Decided) -> np.ndarray:
     """Return the ordinals of a block that are wanted."""
+    block, facts, verdicts, bus = decided
     chosen = np.ones(facts.num_rows, dtype=bool)
 
     def narrow(column: pa.ChunkedArray, value: Any) -> None:
@@ -168,14 +184,9 @@ def _matching(
 
 
 def _rows(
-    block: Block,
-    facts: pa.Table,
-    verdicts: pa.Table,
-    bus: pa.Table | None,
-    rows: np.ndarray,
-    positions: Positions,
-    later: Mapping[int, ResolutionNote],
+    decided: Decided, rows: np.ndarray, positions: Positions, later: Mapping[int, ResolutionNote]
 ) -> Iterator[Decision]:
+    block, facts, verdicts, bus = decided
     chosen = pa.array(rows)
     offsets = bus["bus_offset"].take(chosen).to_pylist() if bus is not None else [None] * len(rows)
     decided_at = iso(block.decided_at)
@@ -190,6 +201,7 @@ def _rows(
         first = None
         if verdict["first_block"] is not None:
             first = source_document(positions.of(verdict["first_block"], verdict["first_ordinal"]))
+        upstream = StreamMetadata.from_bytes(fact.get("upstream"))
         yield {
             "run_id": fact["run"],
             "event_class": fact["class"],
@@ -209,16 +221,11 @@ def _rows(
             "identity": fact["identity"].hex() if fact["identity"] else None,
             "payload_hash": fact["payload_hash"].hex() if fact["payload_hash"] else None,
             "first": first,
-            "upstream": _upstream_document(fact.get("upstream")),
+            "upstream": None if upstream is None else source_document(upstream),
             "decided_at": decided_at,
             "resolution": later.get(ordinal),
             "id": f"{block.block_id}-{ordinal}",
         }
-
-
-def _upstream_document(key: bytes | None) -> SourcePosition | None:
-    position = StreamMetadata.from_bytes(key)
-    return None if position is None else source_document(position)
 
 
 def source_document(position: StreamMetadata) -> SourcePosition:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from admitone.core.decisions import Action, BlockState, Reason, Verdict
+from admitone.core.decisions import BLOCK_TRANSITIONS, Action, BlockState, Reason, Verdict
 from admitone.core.replay_filter import Reached, Upstream
 from admitone.core.segments import Segment, segment_for
 
@@ -21,6 +21,11 @@ NEVER_FORGOTTEN = ", ".join(
     repr(str(state)) for state in (BlockState.IN_FLIGHT, BlockState.AMBIGUOUS, BlockState.RETRACTED)
 )
 """Blocks whose identities outlive their segment: their fate is open, or they were given up."""
+ALLOWED_TRANSITIONS = " OR ".join(
+    f"(OLD.state = '{before}' AND NEW.state = '{after}')"
+    for before, after in sorted(BLOCK_TRANSITIONS)
+)
+"""How a block's state may change, as the triggers of both databases say it."""
 
 
 class Source(NamedTuple):
@@ -128,6 +133,15 @@ class Block:
     refused: tuple[int, ...]
     runs: Mapping[str, int]
     evidence_hash: bytes | None
+
+
+class Decided(NamedTuple):
+    """A decided block with its facts, verdicts and bus columns, as they stand."""
+
+    block: Block
+    facts: pa.Table
+    verdicts: pa.Table
+    bus: pa.Table | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,7 @@ def filter_of(event_ids: Iterable[str | None], identities: np.ndarray) -> bytes:
     numbers = {number_of_event(event_id) for event_id in event_ids if event_id is not None}
     wanted = np.fromiter(numbers, dtype=np.uint64, count=len(numbers))
     wanted = np.concatenate([wanted, np.unique(identities)])
-    size = _SMALLEST
-    while size < len(wanted) * _BITS_EACH:
-        size *= 2
+    size = max(_SMALLEST, 1 << (len(wanted) * _BITS_EACH - 1).bit_length())
     bits = np.zeros(size, dtype=bool)
     low, high = wanted & np.uint64(0xFFFFFFFF), wanted >> np.uint64(32)
     for step in range(PROBES):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from admitone.core.decisions import (
     ADMISSION_OF_BLOCK,
@@ -27,7 +26,7 @@ from admitone.core.decisions import (
 )
 from admitone.core.errors import NotFound
 from admitone.ledger.columns import BUS_SCHEMA, CHANGES_SCHEMA
-from admitone.ledger.model import Block, Outcome, Resolution, Resolved
+from admitone.ledger.model import Block, Decided, Outcome, Resolution, Resolved
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
@@ -98,10 +97,7 @@ def concluded(
     if outcome.bus_offsets is not None:
         offsets[verdict == _ADMITTED] = outcome.bus_offsets
     bus = pa.table([pa.array(offsets, mask=offsets < 0)], schema=BUS_SCHEMA)
-    decided = verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(
-        1, "reason", pa.array(reason)
-    )
-    return decided, bus
+    return _judged(verdicts, verdict, reason), bus
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,25 +136,13 @@ def ambiguous_admissions(verdicts: pa.Table) -> np.ndarray:
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class Consequence:
+class Consequence(NamedTuple):
     """What a resolution changes in one block, and how its columns stand afterwards."""
 
     block_id: int
     cause: int | None
     changes: pa.Table
     columns: Columns
-
-    @property
-    def summary(self) -> Summary:
-        """Return what the block's row says from then on."""
-        return Summary.of(self.columns[1])
-
-    @property
-    def contradictions(self) -> list[tuple[str, bytes, bytes, int, int]]:
-        """Return the deliveries that turned out to contradict an admission."""
-        facts, verdicts, _ = self.columns
-        return contradictions(self.block_id, facts, verdicts, mismatched(self.changes))
 
 
 def consequences(
@@ -208,14 +192,12 @@ def disposed(resolutions: Iterable[Resolution]) -> set[int]:
     }
 
 
-def standing(
-    block: Block, columns: Columns, resolutions: list[Resolution]
-) -> tuple[Block, pa.Table, pa.Table, pa.Table | None]:
+def standing(block: Block, columns: Columns, resolutions: list[Resolution]) -> Decided:
     """Return a block and its columns with everything that was decided later."""
     published_at = [r.published_at for r in resolutions if r.published_at is not None]
     if published_at:
         block = replace(block, published_at=published_at[-1])
-    return block, *as_it_stands(columns, resolutions)
+    return Decided(block, *as_it_stands(columns, resolutions))
 
 
 def as_it_stands(columns: Columns, resolutions: Iterable[Resolution]) -> Columns:
@@ -239,10 +221,13 @@ def _changed(columns: Columns, changes: list[pa.Table]) -> Columns:
         reason[ordinals] = table["reason"].to_numpy()
         known = table["bus_offset"].is_valid().to_numpy()
         offsets[ordinals[known]] = table["bus_offset"].drop_null().to_numpy()
-    decided = verdicts.set_column(0, "verdict", pa.array(verdict)).set_column(
-        1, "reason", pa.array(reason)
-    )
-    return facts, decided, pa.table([pa.array(offsets, mask=offsets < 0)], schema=BUS_SCHEMA)
+    bus = pa.table([pa.array(offsets, mask=offsets < 0)], schema=BUS_SCHEMA)
+    return facts, _judged(verdicts, verdict, reason), bus
+
+
+def _judged(verdicts: pa.Table, verdict: np.ndarray, reason: np.ndarray) -> pa.Table:
+    columns = [pa.array(verdict), pa.array(reason), *verdicts.columns[2:]]
+    return pa.table(columns, schema=verdicts.schema)
 
 
 def bus_ranges(block: Block, facts: pa.Table, bus: pa.Table) -> list[tuple[str, int, int, int]]:
@@ -261,14 +246,15 @@ def bus_ranges(block: Block, facts: pa.Table, bus: pa.Table) -> list[tuple[str, 
 
 
 def contradictions(
-    block_id: int, facts: pa.Table, verdicts: pa.Table, ordinals: Iterable[int] | None = None
+    block_id: int, facts: pa.Table, verdicts: pa.Table, changes: pa.Table | None = None
 ) -> list[tuple[str, bytes, bytes, int, int]]:
-    """Return (run, identity, hash, block, ordinal) of the deliveries that contradict an admission."""
-    chosen = (
-        np.flatnonzero(verdicts["reason"].to_numpy() == _MISMATCH)
-        if ordinals is None
-        else np.array(sorted(ordinals), dtype=np.int64)
-    )
+    """Return (run, identity, hash, block, ordinal) of the deliveries that contradict an admission.
+
+    Of all of them, or of those that changes are about, which the verdicts show already.
+    """
+    chosen = np.flatnonzero(verdicts["reason"].to_numpy() == _MISMATCH)
+    if changes is not None:
+        chosen = chosen[np.isin(chosen, changes["ordinal"].to_numpy())]
     rows = facts.take(pa.array(chosen))
     return [
         (run, identity, digest, block_id, ordinal)
@@ -280,14 +266,6 @@ def contradictions(
             strict=True,
         )
     ]
-
-
-def mismatched(changes: pa.Table) -> list[int]:
-    """Return the ordinals that changes call contradictions."""
-    chosen: list[int] = changes.filter(pc.equal(changes["reason"], _MISMATCH))[
-        "ordinal"
-    ].to_pylist()
-    return chosen
 
 
 def _consequence(

@@ -30,6 +30,7 @@ from admitone.ledger.model import (
     Blocked,
     Claim,
     Claimed,
+    Decided,
     Destination,
     EvidenceFile,
     Filter,
@@ -77,9 +78,7 @@ class LedgerReader(Protocol):
     def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
         """Return a block's facts, verdicts and bus columns, as they were first decided."""
 
-    def decided(
-        self, wanted: Filter = ANYTHING
-    ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
+    def decided(self, wanted: Filter = ANYTHING) -> Iterator[Decided]:
         """Yield the decided blocks that may hold what is wanted, with their columns as they stand now.
 
         Blocks are left out by what their rows say: range, times, runs, verdicts, places on the log, names.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
-
-import pyarrow as pa
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from admitone.core.decisions import (
     CODE_OF_REASON,
@@ -23,6 +22,7 @@ from admitone.ledger.model import (
     AcceptedTopic,
     Anomaly,
     Block,
+    Decided,
     Destination,
     EvidenceFile,
     Filter,
@@ -31,12 +31,14 @@ from admitone.ledger.model import (
     Resolution,
     Source,
     SourceInfo,
-    UpstreamInfo,
 )
 from admitone.ledger.name_filter import number_of_event, number_of_identity
 from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.store import Condition, Row, Rows, Store
 from admitone.ledger.upstream_marks import upstreams_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 IS_DECIDED = f"block.state IN ({', '.join(repr(str(state)) for state in DECIDED_STATES)})"
 _MET_NO_DRIFT = f"(reason_bits & {1 << CODE_OF_REASON[Reason.CONTRACT_DRIFT]}) = 0"
@@ -48,256 +50,71 @@ _SELECT_BLOCK = (
 )
 
 
-class StoredReader:
-    """A `LedgerReader` on a database."""
+def reading(
+    ask: Callable[Concatenate[Rows, P], T],
+) -> Callable[Concatenate[StoredReader, P], T]:
+    """Return the method that asks this of one consistent state."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    @wraps(ask)
+    def read(self: StoredReader, /, *values: P.args, **named: P.kwargs) -> T:
+        return self._store.read(lambda rows: ask(rows, *values, **named))
 
-    def snapshot(self) -> AbstractContextManager[object]:
-        """Let every question asked within see one and the same state."""
-        return self._store.snapshot()
+    return read
 
-    def sources(self) -> list[SourceInfo]:
-        """Return every source this ledger has seen."""
-        return [
-            SourceInfo(
-                Source(producer, partition), pipeline, topic, topic_id, Mark(mark, time), *rest
-            )
-            for producer, partition, pipeline, topic, topic_id, mark, time, *rest in self._all(
-                "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"
-                " decided, read_to, store, cached FROM source ORDER BY topic, producer_id, partition"
-            )
-        ]  # fmt: skip
 
-    def upstreams(self, source: Source | None = None) -> list[UpstreamInfo]:
-        """Return the marks by which replays are found, of one source or of all."""
-        return self._store.read(lambda rows: upstreams_of(rows, source))
-
-    def runs(self) -> dict[str, str]:
-        """Return the state of each run, OPEN or CLOSED."""
-        return self._store.read(
-            lambda rows: dict(
-                sorted(
-                    (rows.name(run), state)
-                    for run, state in rows.all("SELECT run_id, state FROM run")
-                )
-            )
+def sources_of(rows: Rows) -> list[SourceInfo]:
+    """Return every source this ledger has seen."""
+    return [
+        SourceInfo(Source(producer, partition), pipeline, topic, topic_id, Mark(mark, time), *rest)
+        for producer, partition, pipeline, topic, topic_id, mark, time, *rest in rows.all(
+            "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"
+            " decided, read_to, store, cached FROM source ORDER BY topic, producer_id, partition"
         )
+    ]
 
-    def blocks(
-        self,
-        *,
-        states: Sequence[BlockState] | None = None,
-        source: Source | None = None,
-        ids: Sequence[int] | None = None,
-    ) -> list[Block]:
-        """Return block rows in the order they were claimed."""
-        where: list[str] = ["true"]
-        values: list[object] = []
-        if states is not None:
-            # Spelled out, because a bound value would hide the partial index from the planner.
-            named = ", ".join(repr(str(BlockState(state))) for state in states)
-            where.append(f"state IN ({named})" if states else "false")
-        if source is not None:
-            where.append("producer_id = %s AND partition = %s")
-            values += list(source)
-        if ids is not None:
-            where.append("block_id = ANY(%s)")
-            values.append(list(ids))
-        return self._blocks(f"WHERE {' AND '.join(where)} ORDER BY block_id", *values)
 
-    def last_blocks(self) -> list[Block]:
-        """Return the block of each source that reaches furthest, whatever became of it."""
-        return self._blocks(
-            "JOIN source ON block_id = (SELECT last.block_id FROM block last"
-            " WHERE last.producer_id = source.producer_id AND last.partition = source.partition"
-            " ORDER BY last.first_offset DESC, last.block_id DESC LIMIT 1)"
-        )
+def states_of_runs(rows: Rows) -> dict[str, str]:
+    """Return the state of each run, OPEN or CLOSED."""
+    found = rows.all("SELECT run_id, state FROM run")
+    return dict(sorted((rows.name(run), state) for run, state in found))
 
-    def columns(self, block_id: int) -> Columns:
-        """Return a block's facts, verdicts and bus columns, as they were first decided."""
-        return self._store.read(lambda rows: columns_of(rows, block_id))
 
-    def decided(
-        self, wanted: Filter = ANYTHING
-    ) -> Iterator[tuple[Block, pa.Table, pa.Table, pa.Table | None]]:
-        """Yield the decided blocks that may hold what is wanted, with their columns as they stand now."""
-        with self._store.snapshot() as rows:
-            conditions = [(IS_DECIDED, []), *_restrictions(rows, wanted)]
-            where = " AND ".join(condition for condition, _ in conditions)
-            for row in rows.stream(
-                f"{_SELECT_BLOCK} WHERE {where} ORDER BY block_id",
-                *(value for _, values in conditions for value in values),
-            ):
-                block = _block(rows, row)
-                columns = columns_of(rows, block.block_id)
-                yield standing(block, columns, resolutions_of(rows, block.block_id))
+def blocks_of(
+    rows: Rows,
+    *,
+    states: Sequence[BlockState] | None = None,
+    source: Source | None = None,
+    ids: Sequence[int] | None = None,
+) -> list[Block]:
+    """Return block rows in the order they were claimed."""
+    where: list[str] = ["true"]
+    values: list[object] = []
+    if states is not None:
+        # Spelled out, because a bound value would hide the partial index from the planner.
+        named = ", ".join(repr(str(BlockState(state))) for state in states)
+        where.append(f"state IN ({named})" if states else "false")
+    if source is not None:
+        where.append("producer_id = %s AND partition = %s")
+        values += list(source)
+    if ids is not None:
+        where.append("block_id = ANY(%s)")
+        values.append(list(ids))
+    condition = f"WHERE {' AND '.join(where)} ORDER BY block_id"
+    return [_block(rows, row) for row in rows.all(f"{_SELECT_BLOCK} {condition}", *values)]
 
-    def resolutions(self, block_ids: Sequence[int] | None = None) -> list[Resolution]:
-        """Return what was decided later, about some blocks or all, oldest first."""
-        return self._store.read(
-            lambda rows: (
-                resolutions_of(rows, *(() if block_ids is None else block_ids))
-                if block_ids is None or block_ids
-                else []
-            )
-        )
 
-    def late(self, block_id: int) -> Late | None:
-        """Return the plan to publish a block late, where there is one."""
-
-        def ask(rows: Rows) -> Late | None:
-            row = rows.first(
-                "SELECT producer_id, partition, first, records, destinations FROM late WHERE block_id = %s",
-                block_id,
-            )
-            if row is None:
-                return None
-            producer, partition, first, records, places = row
-            planned = _destinations(rows.loaded(places))
-            return Late(block_id, Source(producer, partition), first, records, planned)
-
-        return self._store.read(ask)
-
-    def late_numbers(self) -> dict[Source, int]:
-        """Return the next number of every producer that published something late."""
-        return {
-            Source(producer, partition): number
-            for producer, partition, number in self._all(
-                "SELECT producer_id, partition, max(first + records) FROM late GROUP BY producer_id, partition"
-            )
-        }
-
-    def recent(self, source: Source, deliveries: int) -> tuple[int, int]:
-        """Return (how many, how many quarantined) of a source's last deliveries."""
-
-        def count_back(rows: Rows) -> tuple[int, int]:
-            total = quarantined = 0
-            for size, bad in rows.stream(
-                f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED} AND {_MET_NO_DRIFT}"  # noqa: S608
-                " AND producer_id = %s AND partition = %s ORDER BY first_offset DESC",
-                *source,
-            ):
-                if total >= deliveries:
-                    break
-                total, quarantined = total + size, quarantined + bad
-            return total, quarantined
-
-        return self._store.read(count_back)
-
-    def journal(self, block_id: int) -> bytes | None:
-        """Return a block's original deliveries, while they are kept."""
-        return self._blob("SELECT deliveries FROM journal WHERE block_id = %s", block_id)
-
-    def anomalies(self, run_id: str | None = None) -> list[Anomaly]:
-        """Return the open contradictions."""
-
-        def ask(rows: Rows) -> list[Anomaly]:
-            found = rows.all(
-                "SELECT run_id, identity, payload_hash, block_id, ordinal FROM anomaly"  # noqa: S608
-                f" JOIN run USING ({rows.run_key}) WHERE anomaly.state = 'OPEN'"
-                f"{'' if run_id is None else f' AND {rows.run_key} = %s'} ORDER BY block_id, ordinal",
-                *(() if run_id is None else (rows.key_of_run(run_id),)),
-            )
-            return [Anomaly(rows.name(run), *rest) for run, *rest in found]
-
-        return self._store.read(ask)
-
-    def pending_evidence(self, pipeline: str | None = None) -> list[int]:
-        """Return the decided blocks, of one pipeline or of all, whose evidence is not durable yet."""
-        of_pipeline, values = _of_pipeline(pipeline)
-        return self._numbers(
-            "SELECT block_id FROM block JOIN source USING (producer_id, partition)"  # noqa: S608
-            f" WHERE evidence_at IS NULL AND {IS_DECIDED}{of_pipeline} ORDER BY block_id",
-            *values,
-        )
-
-    def pending_resolutions(self, pipeline: str | None = None) -> list[int]:
-        """Return the resolutions, of one pipeline or of all, whose evidence is not durable yet."""
-        of_pipeline, values = _of_pipeline(pipeline)
-        return self._numbers(
-            "SELECT resolution_id FROM resolution r JOIN block USING (block_id)"  # noqa: S608
-            " JOIN source USING (producer_id, partition)"
-            f" WHERE r.evidence_at IS NULL{of_pipeline} ORDER BY resolution_id",
-            *values,
-        )
-
-    def evidence_of(self, path: str) -> tuple[list[int], list[int]]:
-        """Return the blocks, or the resolutions, that a file was made from."""
-        blocks, resolutions = (
-            f"SELECT {key} FROM evidence_{table} WHERE path = %s ORDER BY {key}"  # noqa: S608
-            for table, key in (("block", "block_id"), ("resolution", "resolution_id"))
-        )
-        with self._store.snapshot():
-            return self._numbers(blocks, path), self._numbers(resolutions, path)
-
-    def evidence_files(self, run_id: str | None = None) -> list[EvidenceFile]:
-        """Return the evidence files that are durable."""
-
-        def ask(rows: Rows) -> list[EvidenceFile]:
-            found = rows.all(
-                "SELECT path, kind, run_id, rows, digest, checksum FROM evidence"  # noqa: S608
-                f"{'' if run_id is None else ' WHERE run_id = %s'} ORDER BY path",
-                *(() if run_id is None else (rows.text(run_id),)),
-            )
-            return [
-                EvidenceFile(path, kind, rows.name(run), size, digest, checksum)
-                for path, kind, run, size, digest, checksum in found
-            ]
-
-        return self._store.read(ask)
-
-    def closure(self, run_id: str) -> bytes | None:
-        """Return the closing artifact of a run."""
-        return self._store.read(
-            lambda rows: _blob_of(
-                rows.first(
-                    f"SELECT artifact FROM run WHERE {rows.run_key} = %s",  # noqa: S608
-                    rows.key_of_run(run_id),
-                )
-            )
-        )
-
-    def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
-        """Return every acceptance of topics of a cluster, oldest first."""
-
-        def ask(rows: Rows) -> list[AcceptedTopic]:
-            found = rows.all(
-                "SELECT cluster, topic, topic_id, at, author, reason FROM accepted_topic"
-                " WHERE cluster = %s ORDER BY number",
-                cluster,
-            )
-            return [
-                AcceptedTopic(place, topic, topic_id, at, rows.name(author), rows.name(reason))
-                for place, topic, topic_id, at, author, reason in found
-            ]
-
-        return self._store.read(ask)
-
-    def close(self) -> None:
-        """Close this thread's connection."""
-        self._store.close()
-
-    def _all(self, statement: str, *values: Any) -> list[Row]:
-        return self._store.read(lambda rows: rows.all(statement, *values))
-
-    def _numbers(self, statement: str, *values: Any) -> list[int]:
-        return [number for (number,) in self._all(statement, *values)]
-
-    def _blob(self, statement: str, key: object) -> bytes | None:
-        return _blob_of(self._store.read(lambda rows: rows.first(statement, key)))
-
-    def _blocks(self, which: str, *values: Any) -> list[Block]:
-        return self._store.read(
-            lambda rows: [
-                _block(rows, row) for row in rows.all(f"{_SELECT_BLOCK} {which}", *values)
-            ]
-        )
+def last_blocks(rows: Rows) -> list[Block]:
+    """Return the block of each source that reaches furthest, whatever became of it."""
+    found = rows.all(
+        f"{_SELECT_BLOCK} JOIN source ON block_id = (SELECT last.block_id FROM block last"  # noqa: S608
+        " WHERE last.producer_id = source.producer_id AND last.partition = source.partition"
+        " ORDER BY last.first_offset DESC, last.block_id DESC LIMIT 1)"
+    )
+    return [_block(rows, row) for row in found]
 
 
 def columns_of(rows: Rows, block_id: int) -> Columns:
-    """Return a block's columns as they were first decided."""
+    """Return a block's facts, verdicts and bus columns, as they were first decided."""
     row = rows.first(
         "SELECT facts, verdicts, bus FROM facts JOIN verdicts USING (block_id) WHERE block_id = %s",
         block_id,
@@ -308,12 +125,14 @@ def columns_of(rows: Rows, block_id: int) -> Columns:
     return unpack(facts), unpack(verdicts), unpack(bus) if bus is not None else None
 
 
-def resolutions_of(rows: Rows, *block_ids: int) -> list[Resolution]:
-    """Return what was decided later about some blocks, or about all when none is named, oldest first."""
+def resolutions_of(rows: Rows, block_ids: Sequence[int] | None = None) -> list[Resolution]:
+    """Return what was decided later, about some blocks or all, oldest first."""
+    chosen = None if block_ids is None else list(block_ids)
+    which, values = _only(" WHERE block_id = ANY(%s)", chosen)
     found = rows.all(
         "SELECT resolution_id, block_id, cause, action, at, published_at, author, reason, changes"  # noqa: S608
-        f" FROM resolution{' WHERE block_id = ANY(%s)' if block_ids else ''} ORDER BY resolution_id",
-        *((list(block_ids),) if block_ids else ()),
+        f" FROM resolution{which} ORDER BY resolution_id",
+        *values,
     )
     return [
         Resolution(
@@ -322,6 +141,180 @@ def resolutions_of(rows: Rows, *block_ids: int) -> list[Resolution]:
         )
         for number, block, cause, action, at, published, author, reason, changes in found
     ]  # fmt: skip
+
+
+def late_plan(rows: Rows, block_id: int) -> Late | None:
+    """Return the plan to publish a block late, where there is one."""
+    row = rows.first(
+        "SELECT producer_id, partition, first, records, destinations FROM late WHERE block_id = %s",
+        block_id,
+    )
+    if row is None:
+        return None
+    producer, partition, first, records, places = row
+    planned = _destinations(rows.loaded(places))
+    return Late(block_id, Source(producer, partition), first, records, planned)
+
+
+def late_numbers(rows: Rows) -> dict[Source, int]:
+    """Return the next number of every producer that published something late."""
+    return {
+        Source(producer, partition): number
+        for producer, partition, number in rows.all(
+            "SELECT producer_id, partition, max(first + records) FROM late GROUP BY producer_id, partition"
+        )
+    }
+
+
+def recent(rows: Rows, source: Source, deliveries: int) -> tuple[int, int]:
+    """Return (how many, how many quarantined) of a source's last deliveries."""
+    total = quarantined = 0
+    for size, bad in rows.stream(
+        f"SELECT deliveries, quarantined FROM block WHERE {IS_DECIDED} AND {_MET_NO_DRIFT}"  # noqa: S608
+        " AND producer_id = %s AND partition = %s ORDER BY first_offset DESC",
+        *source,
+    ):
+        if total >= deliveries:
+            break
+        total, quarantined = total + size, quarantined + bad
+    return total, quarantined
+
+
+def journal_of(rows: Rows, block_id: int) -> bytes | None:
+    """Return a block's original deliveries, while they are kept."""
+    return _blob(rows, "SELECT deliveries FROM journal WHERE block_id = %s", block_id)
+
+
+def anomalies_of(rows: Rows, run_id: str | None = None) -> list[Anomaly]:
+    """Return the open contradictions."""
+    run = None if run_id is None else rows.key_of_run(run_id)
+    of_run, values = _only(f" AND {rows.run_key} = %s", run)
+    found = rows.all(
+        f"SELECT run_id, identity, payload_hash, block_id, ordinal FROM anomaly JOIN run USING ({rows.run_key})"  # noqa: S608
+        f" WHERE anomaly.state = 'OPEN'{of_run} ORDER BY block_id, ordinal",
+        *values,
+    )
+    return [Anomaly(rows.name(run), *rest) for run, *rest in found]
+
+
+def pending_evidence(rows: Rows, pipeline: str | None = None) -> list[int]:
+    """Return the decided blocks, of one pipeline or of all, whose evidence is not durable yet."""
+    of_pipeline, values = _only(" AND pipeline = %s", pipeline)
+    return _numbers(
+        rows,
+        "SELECT block_id FROM block JOIN source USING (producer_id, partition)"  # noqa: S608
+        f" WHERE evidence_at IS NULL AND {IS_DECIDED}{of_pipeline} ORDER BY block_id",
+        *values,
+    )
+
+
+def pending_resolutions(rows: Rows, pipeline: str | None = None) -> list[int]:
+    """Return the resolutions, of one pipeline or of all, whose evidence is not durable yet."""
+    of_pipeline, values = _only(" AND pipeline = %s", pipeline)
+    return _numbers(
+        rows,
+        "SELECT resolution_id FROM resolution r JOIN block USING (block_id)"  # noqa: S608
+        " JOIN source USING (producer_id, partition)"
+        f" WHERE r.evidence_at IS NULL{of_pipeline} ORDER BY resolution_id",
+        *values,
+    )
+
+
+def evidence_of(rows: Rows, path: str) -> tuple[list[int], list[int]]:
+    """Return the blocks, or the resolutions, that a file was made from."""
+    blocks, resolutions = (
+        _numbers(rows, f"SELECT {key} FROM evidence_{table} WHERE path = %s ORDER BY {key}", path)  # noqa: S608
+        for table, key in (("block", "block_id"), ("resolution", "resolution_id"))
+    )
+    return blocks, resolutions
+
+
+def evidence_files(rows: Rows, run_id: str | None = None) -> list[EvidenceFile]:
+    """Return the evidence files that are durable."""
+    of_run, values = _only(" WHERE run_id = %s", None if run_id is None else rows.text(run_id))
+    found = rows.all(
+        f"SELECT path, kind, run_id, rows, digest, checksum FROM evidence{of_run} ORDER BY path",  # noqa: S608
+        *values,
+    )
+    return [
+        EvidenceFile(path, kind, rows.name(run), size, digest, checksum)
+        for path, kind, run, size, digest, checksum in found
+    ]
+
+
+def closure_of(rows: Rows, run_id: str) -> bytes | None:
+    """Return the closing artifact of a run."""
+    statement = f"SELECT artifact FROM run WHERE {rows.run_key} = %s"  # noqa: S608
+    return _blob(rows, statement, rows.key_of_run(run_id))
+
+
+def accepted_topics(rows: Rows, cluster: str) -> list[AcceptedTopic]:
+    """Return every acceptance of topics of a cluster, oldest first."""
+    found = rows.all(
+        "SELECT cluster, topic, topic_id, at, author, reason FROM accepted_topic"
+        " WHERE cluster = %s ORDER BY number",
+        cluster,
+    )
+    return [
+        AcceptedTopic(place, topic, topic_id, at, rows.name(author), rows.name(reason))
+        for place, topic, topic_id, at, author, reason in found
+    ]
+
+
+class StoredReader:
+    """A `LedgerReader` on a database."""
+
+    sources = reading(sources_of)
+    upstreams = reading(upstreams_of)
+    runs = reading(states_of_runs)
+    blocks = reading(blocks_of)
+    last_blocks = reading(last_blocks)
+    columns = reading(columns_of)
+    resolutions = reading(resolutions_of)
+    late = reading(late_plan)
+    late_numbers = reading(late_numbers)
+    recent = reading(recent)
+    journal = reading(journal_of)
+    anomalies = reading(anomalies_of)
+    pending_evidence = reading(pending_evidence)
+    pending_resolutions = reading(pending_resolutions)
+    evidence_of = reading(evidence_of)
+    evidence_files = reading(evidence_files)
+    closure = reading(closure_of)
+    accepted_topics = reading(accepted_topics)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """Let every question asked within see one and the same state."""
+        return self._store.snapshot()
+
+    def decided(self, wanted: Filter = ANYTHING) -> Iterator[Decided]:
+        """Yield the decided blocks that may hold what is wanted, with their columns as they stand now."""
+        with self._store.snapshot() as rows:
+            conditions = [(IS_DECIDED, []), *_restrictions(rows, wanted)]
+            where = " AND ".join(condition for condition, _ in conditions)
+            for row in rows.stream(
+                f"{_SELECT_BLOCK} WHERE {where} ORDER BY block_id",
+                *(value for _, values in conditions for value in values),
+            ):
+                block = _block(rows, row)
+                columns = columns_of(rows, block.block_id)
+                yield standing(block, columns, resolutions_of(rows, [block.block_id]))
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        self._store.close()
+
+
+def _numbers(rows: Rows, statement: str, *values: object) -> list[int]:
+    return [number for (number,) in rows.all(statement, *values)]
+
+
+def _blob(rows: Rows, statement: str, key: object) -> bytes | None:
+    row = rows.first(statement, key)
+    return None if row is None or row[0] is None else bytes(row[0])
 
 
 def _block(rows: Rows, row: Row) -> Block:
@@ -355,12 +348,9 @@ def _destinations(places: Sequence[Any]) -> tuple[Destination, ...]:
     )
 
 
-def _blob_of(row: Row | None) -> bytes | None:
-    return None if row is None or row[0] is None else bytes(row[0])
-
-
-def _of_pipeline(pipeline: str | None) -> Condition:
-    return ("", []) if pipeline is None else (" AND pipeline = %s", [pipeline])
+def _only(condition: str, value: object) -> Condition:
+    """Return a condition that holds for everything where there is no value."""
+    return ("", []) if value is None else (condition, [value])
 
 
 def _restrictions(rows: Rows, wanted: Filter) -> Iterator[Condition]:

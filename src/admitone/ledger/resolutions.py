@@ -17,7 +17,6 @@ from admitone.infra.crash_points import crash_point
 from admitone.ledger.block_transactions import (
     note_contradictions,
     note_places,
-    owned,
     stored_destinations,
 )
 from admitone.ledger.columns import pack
@@ -25,15 +24,16 @@ from admitone.ledger.model import Block, Destination, Late, Resolved, Source
 from admitone.ledger.outcomes import (
     Columns,
     Consequence,
+    Summary,
     ambiguous_admissions,
     as_it_stands,
     bus_ranges,
     consequences,
     contradictions,
     disposal,
-    mismatched,
 )
 from admitone.ledger.reader import columns_of, resolutions_of
+from admitone.ledger.sources import owned
 from admitone.ledger.store import Rows
 
 
@@ -43,7 +43,7 @@ def plan_late(
     epoch: int,
     producer_id: int,
     destinations: Sequence[Destination],
-    first: int | None,
+    first: int | None = None,
 ) -> Late:
     """Give the records of a block of unknown fate new numbers, before they are published late."""
     owned(rows, block.source, epoch)
@@ -103,10 +103,10 @@ def dispose(
     """Say what was done about quarantined deliveries; return how many, those already done left out."""
     rows.all("SELECT 1 FROM block WHERE block_id = %s FOR UPDATE", block_id)
     facts, verdicts, _ = _now(rows, block_id)
-    changes = disposal(block_id, ordinals, verdicts, resolutions_of(rows, block_id))
+    changes = disposal(block_id, ordinals, verdicts, resolutions_of(rows, [block_id]))
     if changes.num_rows:
         _insert_resolution(rows, block_id, None, action, at, None, author, reason, changes)
-        settled = contradictions(block_id, facts, verdicts, mismatched(changes))
+        settled = contradictions(block_id, facts, verdicts, changes)
         rows.change_each(
             "UPDATE anomaly SET state = 'RESOLVED'"  # noqa: S608
             f" WHERE {rows.run_key} = %s AND identity = %s AND payload_hash = %s",
@@ -126,23 +126,23 @@ def _must_be_ambiguous(rows: Rows, block_id: int) -> None:
 
 def _now(rows: Rows, block_id: int) -> Columns:
     """Return a block's columns as they stand."""
-    return as_it_stands(columns_of(rows, block_id), resolutions_of(rows, block_id))
+    return as_it_stands(columns_of(rows, block_id), resolutions_of(rows, [block_id]))
 
 
 def _append(rows: Rows, consequence: Consequence, resolved: Resolved) -> None:
     """Append a resolution of a block and bring its row up to date."""
-    block_id, cause = consequence.block_id, consequence.cause
+    block_id, cause, changes, (facts, verdicts, _) = consequence
     _insert_resolution(
         rows, block_id, cause, resolved.action, resolved.at,
         resolved.published_at if cause is None else None, resolved.author, resolved.reason,
-        consequence.changes,
+        changes,
     )  # fmt: skip
     rows.change(
         "UPDATE block SET verdict_bits = %s, reason_bits = %s, quarantined = %s, ambiguous = %s"
         " WHERE block_id = %s",
-        *astuple(consequence.summary), block_id,
+        *astuple(Summary.of(verdicts)), block_id,
     )  # fmt: skip
-    note_contradictions(rows, consequence.contradictions)
+    note_contradictions(rows, contradictions(block_id, facts, verdicts, changes))
 
 
 def _insert_resolution(

@@ -15,7 +15,7 @@ from admitone.core.errors import ConfigurationError
 from admitone.core.segments import Segment, is_droppable, segment_for, segment_name
 from admitone.ledger.claims import Holder, keys_of
 from admitone.ledger.model import NEVER_FORGOTTEN, Pointer
-from admitone.ledger.store import Decides, Rows, Store
+from admitone.ledger.store import KeyClaim, Rows, Store
 
 _LONGEST_STORE_NAME = 46
 _CARRIED_AT_ONCE = 2_000
@@ -99,40 +99,51 @@ def found_in(
         )  # fmt: skip
 
 
-def held_in_closed(rows: Rows, store: str, pointer: Pointer, decides: Decides) -> dict[int, Holder]:
+def held_in_closed(rows: Rows, claim: KeyClaim) -> dict[int, Holder]:
     """Return the rows of closed segments that decide staged candidates; no other of these remains staged."""
     holders: dict[int, Holder] = {}
-    for segment in pointer.closed:
-        for ordinal, holder in found_in(rows, table_of(store, segment)):
+    for segment in claim.closed:
+        for ordinal, holder in found_in(rows, table_of(claim.store, segment)):
             other = holders.get(ordinal)
-            if decides(ordinal, holder) and (other is None or holder.block_id < other.block_id):
+            if claim.decides(ordinal, holder) and (
+                other is None or holder.block_id < other.block_id
+            ):
                 holders[ordinal] = holder
     if holders:
         rows.change("DELETE FROM candidate WHERE ordinal = ANY(%s)", list(holders))
     return holders
 
 
-def take_over(
-    rows: Rows, store: str, segment: Segment, block_id: int, absent: Mapping[int, Holder]
-) -> None:
+def held_in_open(
+    rows: Rows, claim: KeyClaim, only: Collection[int] | None = None
+) -> tuple[dict[int, Holder], dict[int, Holder]]:
+    """Return the rows of the open segment that decide staged candidates, and those that decide nothing."""
+    holders: dict[int, Holder] = {}
+    absent: dict[int, Holder] = {}
+    for ordinal, holder in found_in(rows, table_of(claim.store, claim.opened), only):
+        (holders if claim.decides(ordinal, holder) else absent)[ordinal] = holder
+    return holders, absent
+
+
+def take_over(rows: Rows, claim: KeyClaim, absent: Mapping[int, Holder]) -> None:
     """Put a block in the place of rows that decide nothing; of those that only expired, keep what they were.
 
     They had expired for the block's source, but may be live for one that is behind it.
     """
-    table = table_of(store, segment)
+    table = table_of(claim.store, claim.opened)
     expired = [n for n, held in absent.items() if held.admission is AdmissionState.ADMITTED]
     if expired:
         rows.change(
             "INSERT INTO displaced SELECT %s, c.ordinal, %s, k.key, k.payload_hash, k.event_time,"  # noqa: S608
             f" k.block_id, k.ordinal FROM candidate c JOIN {table} k ON k.key = c.key"
             " WHERE c.ordinal = ANY(%s)",
-            block_id, segment.start, expired,
+            claim.block_id, claim.opened.start, expired,
         )  # fmt: skip
     rows.change(
         f"UPDATE {table} AS k SET payload_hash = c.payload_hash, event_time = c.event_time,"  # noqa: S608
         " block_id = %s, ordinal = c.ordinal FROM candidate c"
         " WHERE k.key = c.key AND c.ordinal = ANY(%s)",
-        block_id, list(absent),
+        claim.block_id, list(absent),
     )  # fmt: skip
 
 

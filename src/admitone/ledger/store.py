@@ -18,14 +18,24 @@ import numpy as np
 
 from admitone.core.segments import Segment
 from admitone.ledger.claims import Deliveries, Holder
-from admitone.ledger.model import Pointer
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
 Condition = tuple[str, list[object]]
 """A condition on a block's row, and the values in it."""
-Decides = Callable[[int, Holder], bool]
-"""Whether a held identity leaves the delivery with this ordinal no choice."""
+
+
+class KeyClaim(NamedTuple):
+    """The deliveries of a block whose keys are claimed, and where their store stands."""
+
+    store: str
+    opened: Segment
+    closed: tuple[Segment, ...]
+    deliveries: Deliveries
+    ordinals: np.ndarray
+    block_id: int
+    decides: Callable[[int, Holder], bool]
+    """Whether a held identity leaves the delivery with this ordinal no choice."""
 
 
 class Document(NamedTuple):
@@ -124,16 +134,7 @@ class Store(Protocol):
     def stage(self, deliveries: Deliveries) -> None:
         """Make ready, before a claim's transaction begins, what needs no lock."""
 
-    def claim_keys(
-        self,
-        rows: Rows,
-        store: str,
-        pointer: Pointer,
-        deliveries: Deliveries,
-        ordinals: np.ndarray,
-        block_id: int,
-        decides: Decides,
-    ) -> dict[int, Holder]:
+    def claim_keys(self, rows: Rows, claim: KeyClaim) -> dict[int, Holder]:
         """Insert the keys of deliveries for a block; return the holders that decide instead.
 
         A row found elsewhere decides unless it is absent or expired; then the block takes its place.

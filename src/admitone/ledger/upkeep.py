@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from admitone.core.errors import NotFound
+from admitone.core.errors import NotFound, RunIsRed
 from admitone.ledger.model import AcceptedTopic, EvidenceFile
 from admitone.ledger.store import Rows, Store
 
@@ -20,7 +20,7 @@ def record_evidence(
     block_ids: Sequence[int],
     files: Sequence[EvidenceFile],
     at: int,
-    resolution_ids: Sequence[int],
+    resolution_ids: Sequence[int] = (),
 ) -> bool:
     """Say that the evidence of these blocks, or resolutions, is durable in these files; False if others hold it."""
     made_from = (
@@ -83,25 +83,32 @@ def expire_journal(store: Store, evidence_before: int) -> int:
     )
 
 
-def newest_block(rows: Rows, run_id: str) -> int:
-    """Return the newest block that was claimed with deliveries of a run, once the claims under way are over."""
+def newest_block_of(rows: Rows, run_id: str) -> int:
+    """Return the newest block that was claimed with deliveries of a run; 0 if there is none.
+
+    It waits for the claims under way: one of them may have an older number and be seen later.
+    """
     rows.all(f"SELECT 1 FROM run WHERE {rows.run_key} = %s FOR UPDATE", rows.key_of_run(run_id))  # noqa: S608
     condition, values = rows.holds_run(run_id)
     row = rows.first(f"SELECT coalesce(max(block_id), 0) FROM block WHERE {condition}", *values)  # noqa: S608
     return int(row[0]) if row else 0
 
 
-def close_run(rows: Rows, run_id: str, artifact: bytes, newest: int) -> bool:
+def close_run(rows: Rows, run_id: str, artifact: bytes, newest_block: int) -> None:
     """Close a run, unless a block was claimed for it after the newest one that was checked, or is in flight."""
-    if newest_block(rows, run_id) != newest:
-        return False
-    condition, values = rows.holds_run(run_id)
-    closed = rows.change(
-        f"UPDATE run SET state = 'CLOSED', artifact = %s WHERE {rows.run_key} = %s AND state = 'OPEN'"  # noqa: S608
-        f" AND NOT EXISTS (SELECT 1 FROM block WHERE state = 'IN_FLIGHT' AND {condition})",
-        artifact, rows.key_of_run(run_id), *values,
-    )  # fmt: skip
-    return closed == 1
+    closed = 0
+    if newest_block_of(rows, run_id) == newest_block:
+        condition, values = rows.holds_run(run_id)
+        closed = rows.change(
+            f"UPDATE run SET state = 'CLOSED', artifact = %s WHERE {rows.run_key} = %s AND state = 'OPEN'"  # noqa: S608
+            f" AND NOT EXISTS (SELECT 1 FROM block WHERE state = 'IN_FLIGHT' AND {condition})",
+            artifact, rows.key_of_run(run_id), *values,
+        )  # fmt: skip
+    if closed != 1:
+        raise RunIsRed(
+            f"Run {run_id!r} took deliveries, or was closed, while it was being checked.",
+            f"admitone close {run_id}",
+        )
 
 
 def accept_topic(rows: Rows, accepted: AcceptedTopic) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing_extensions import TypedDict
 
 from admitone.boundary import open_all, open_boundary
-from admitone.boundary.admission import wall_clock
 from admitone.boundary.reconciliation import retract
 from admitone.boundary.release import Choice, Report, Signature, release_all
 from admitone.core.decisions import Action
 from admitone.evidence.originals import open_deliveries
 from admitone.evidence.quarantined import is_done
+from admitone.infra.clock import wall_clock
 from admitone.ledger.decision_rows import Decision, decisions
 from admitone.ledger.model import Filter
 from admitone.ledger.port import Ledger, LedgerReader

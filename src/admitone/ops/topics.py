@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from typing_extensions import TypedDict
 
-from admitone.boundary.admission import wall_clock
 from admitone.boundary.destination_topics import Topics
 from admitone.core.contract import Checked, Contract, TopicDocument
 from admitone.evidence.contract import check_topics
+from admitone.infra.clock import wall_clock
 from admitone.ledger.model import AcceptedTopic
 from admitone.ops.stores import Stores
 from admitone.settings import Settings

@@ -8,7 +8,6 @@ and a batch that was counted before is recognised by them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
@@ -22,6 +21,7 @@ from admitone.analytics.counting import build_deltas, count_batches
 from admitone.analytics.port import NOTHING_READ, CountedBatch, PartitionRead, SketchStore
 from admitone.boundary import open_boundary
 from admitone.core.errors import ContractDrift, IntegrityError
+from admitone.infra.clock import wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import keep_freed_memory
 from admitone.results.publisher import Publisher
@@ -146,7 +146,7 @@ def note_begin(store: SketchStore, begin: Begin) -> None:
         if (topic.topic_id, number) not in known
     ]
     if reads:
-        store.commit(CountedBatch(reads, {}, [], _now()))
+        store.commit(CountedBatch(reads, {}, [], wall_clock()))
 
 
 def count_into(
@@ -166,7 +166,7 @@ def count_into(
 
     def count(batch: DataFrame, batch_id: int) -> None:
         plan = counting.plan()  # 1
-        counted_at = _now()
+        counted_at = wall_clock()
 
         def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             keep_freed_memory()
@@ -190,7 +190,3 @@ def count_into(
         crash_point("analytics.committed")
 
     return count
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

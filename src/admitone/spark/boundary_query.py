@@ -17,10 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from admitone.boundary import open_boundary, open_dedup
-from admitone.boundary.admission import Boundary, Writable, wall_clock
+from admitone.boundary.admission import Boundary, Writable
 from admitone.boundary.partition import OwnedPartition
 from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
 from admitone.evidence import open_evidence
+from admitone.infra.clock import wall_clock
 from admitone.infra.memory import keep_freed_memory
 from admitone.settings import Settings
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint

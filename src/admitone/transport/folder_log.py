@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,19 +20,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from admitone.core.errors import ConfigurationError, Fenced, IntegrityError, NotFound, NotWritten
+from admitone.core.contract import Keeping
+from admitone.core.errors import Fenced, IntegrityError, NotFound, NotWritten
+from admitone.infra.clock import wall_clock
 from admitone.infra.durable_files import make_durable
 from admitone.infra.sqlite import Database
 from admitone.transport.headers import listed
 from admitone.transport.port import (
-    DEFAULT_CONFIG,
+    KEPT_FOR_GOOD,
     LOG_APPEND_TIME,
     RECORD_SCHEMA,
     Appended,
     Topic,
-    TopicConfig,
     TopicState,
 )
+from admitone.transport.topic_contract import gone, with_partitions
 
 _MIGRATIONS = (
     """CREATE TABLE log (cluster TEXT NOT NULL);
@@ -81,9 +82,7 @@ class FolderLog:
         with self._manifest.snapshot() as db:
             (self.cluster,) = db.execute("SELECT cluster FROM log").fetchone()
 
-    def create_topic(
-        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
-    ) -> Topic:
+    def create_topic(self, name: str, partitions: int, keeping: Keeping = KEPT_FOR_GOOD) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
         with self._manifest.transaction() as db:
             found = _topic(db, name)
@@ -94,12 +93,7 @@ class FolderLog:
                     "INSERT INTO partition (topic_id, partition) VALUES (?, ?)",
                     [(found.topic_id, number) for number in range(partitions)],
                 )
-        if found.partitions != partitions:
-            raise ConfigurationError(
-                f"Topic {name!r} has {found.partitions} partitions, the configuration says {partitions}.",
-                "set its partitions back, or choose another topic name",
-            )
-        return found
+        return with_partitions(found, partitions)
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
         """Return those of the topics that exist; whatever they were created with, everything is kept."""
@@ -117,47 +111,17 @@ class FolderLog:
             )
         return found
 
-    def delete_topic(self, name: str) -> None:
-        """Forget the topic; its files stay until somebody removes them, but are no part of the log."""
-        topic_id = self.topic(name).topic_id
-        with self._manifest.transaction() as db:
-            for table in ("file", "partition", "topic"):
-                db.execute(f"DELETE FROM {table} WHERE topic_id = ?", (topic_id,))  # noqa: S608
-
-    def truncate(self, topic: Topic, partition: int, before: int) -> None:
-        """Drop whole files that lie before an offset, as a broker's retention does."""
-        with self._manifest.transaction() as db:
-            where = "topic_id = ? AND partition = ? AND base_offset + records <= ?"
-            names = db.execute(
-                f"SELECT name FROM file WHERE {where}",  # noqa: S608
-                (topic.topic_id, partition, before),
-            ).fetchall()
-            db.execute(
-                f"DELETE FROM file WHERE {where}",  # noqa: S608
-                (topic.topic_id, partition, before),
-            )
-        for (name,) in names:
-            (self.path / name).unlink(missing_ok=True)
-
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""
-        with self._manifest.snapshot() as db:
-            rows = db.execute(
-                "SELECT coalesce((SELECT min(base_offset) FROM file f WHERE f.topic_id = p.topic_id"
-                " AND f.partition = p.partition), next_offset) FROM partition p WHERE topic_id = ?"
-                " ORDER BY partition",
-                (topic.topic_id,),
-            ).fetchall()
-        return _present(rows, topic)
+        return self._of_partitions(
+            "coalesce((SELECT min(base_offset) FROM file f WHERE f.topic_id = p.topic_id"
+            " AND f.partition = p.partition), next_offset)",
+            topic,
+        )
 
     def ends(self, topic: Topic, *, readable: bool = False) -> list[int]:
         """Return the offset after the last record of each partition."""
-        with self._manifest.snapshot() as db:
-            rows = db.execute(
-                "SELECT next_offset FROM partition WHERE topic_id = ? ORDER BY partition",
-                (topic.topic_id,),
-            ).fetchall()
-        return _present(rows, topic)
+        return self._of_partitions("next_offset", topic)
 
     def next_record(self, topic: Topic, partition: int, start: int, end: int) -> int:
         """Return the offset of the first record with start <= offset < end, or the end."""
@@ -194,7 +158,7 @@ class FolderLog:
                 raise Fenced(
                     f"Producer {name!r} was fenced: it holds epoch {epoch}, the log {held}."
                 )
-            now = time.time_ns() // 1_000_000
+            now = wall_clock()
             for topic, partition, order, file in pieces:
                 base, now = _list_file(db, topic, partition, len(order), now, file)
                 offsets[topic][order] = base + np.arange(len(order))
@@ -218,6 +182,17 @@ class FolderLog:
     def close(self) -> None:
         """Close the manifest in this thread."""
         self._manifest.close()
+
+    def _of_partitions(self, what: str, topic: Topic) -> list[int]:
+        """Return a number of each partition of a topic that is there."""
+        with self._manifest.snapshot() as db:
+            rows = db.execute(
+                f"SELECT {what} FROM partition p WHERE topic_id = ? ORDER BY partition",  # noqa: S608
+                (topic.topic_id,),
+            ).fetchall()
+        if not rows:
+            raise gone(topic)
+        return [offset for (offset,) in rows]
 
     def _refuse_gaps(
         self,
@@ -267,15 +242,6 @@ def _topic(db: sqlite3.Connection, name: str) -> Topic | None:
         "SELECT name, topic_id, partitions FROM topic WHERE name = ?", (name,)
     ).fetchone()
     return Topic(*row) if row else None
-
-
-def _present(rows: list[tuple[int]], topic: Topic) -> list[int]:
-    if not rows:
-        raise NotFound(
-            f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
-            "run again: a recreated topic is read from its beginning",
-        )
-    return [offset for (offset,) in rows]
 
 
 def _not_written(topic: str) -> NotWritten:

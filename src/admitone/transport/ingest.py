@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ class Ingested:
     topic: str
     deliveries: int = 0
     blank: int = 0
-    partitions: dict[int, int] = field(default_factory=dict)
+    partitions: Counter[int] = field(default_factory=Counter)
 
     def document(self) -> IngestDocument:
         """Return it as the interface spells it."""
@@ -95,8 +96,7 @@ def _append(
     )
     transport.append(producer, epoch, {topic.name: table})
     total.deliveries += len(chunk)
-    for partition in partitions:
-        total.partitions[partition] = total.partitions.get(partition, 0) + 1
+    total.partitions.update(partitions)
     return total
 
 

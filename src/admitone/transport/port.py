@@ -20,6 +20,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from admitone.core.contract import Keeping
+
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 OUTGOING_SCHEMA = pa.schema(
@@ -59,21 +61,11 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicConfig:
-    """What a topic is created with besides its partitions."""
-
-    replication: int = 1
-    retention_ms: int | None = None
-    """None keeps records for good."""
-    cleanup_policy: str = "delete"
-
-
-@dataclass(frozen=True, slots=True)
 class TopicState:
     """A topic as it is now."""
 
     topic: Topic
-    config: TopicConfig | None
+    keeping: Keeping | None
     """None where the log knows no such thing: it keeps everything on one machine."""
     append_time: bool = True
     """Whether records carry the log's own time rather than their producer's."""
@@ -87,7 +79,7 @@ class Appended:
     published_at: int
 
 
-DEFAULT_CONFIG: Final = TopicConfig()
+KEPT_FOR_GOOD: Final = Keeping()
 
 
 class Transport(Protocol):
@@ -99,9 +91,7 @@ class Transport(Protocol):
     def cluster(self) -> str:
         """Return the id of the cluster, or of the folder, that holds the log."""
 
-    def create_topic(
-        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
-    ) -> Topic:
+    def create_topic(self, name: str, partitions: int, keeping: Keeping = KEPT_FOR_GOOD) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
@@ -109,9 +99,6 @@ class Transport(Protocol):
 
     def topic(self, name: str) -> Topic:
         """Return the topic's present incarnation, or raise `NotFound`."""
-
-    def delete_topic(self, name: str) -> None:
-        """Forget the topic and its records."""
 
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from admitone.core.contract import Checked, Contract, Keeping, Live, compare
-from admitone.core.errors import ContractDrift, NotFound
+from admitone.core.errors import ConfigurationError, ContractDrift, NotFound
 from admitone.settings import Settings
-from admitone.transport.port import Topic, TopicConfig, TopicState, Transport
+from admitone.transport.port import Topic, TopicState, Transport
 
 
 def destination_contracts(settings: Settings) -> tuple[Contract, ...]:
@@ -57,9 +57,34 @@ def check_contracts(
 
 def create_topic(contract: Contract, transport: Transport) -> Topic:
     """Create a topic as its contract says."""
-    kept = contract.keeping
-    config = TopicConfig(kept.replication, kept.retention_ms, kept.cleanup_policy)
-    return transport.create_topic(contract.topic, contract.partitions, config)
+    return transport.create_topic(contract.topic, contract.partitions, contract.keeping)
+
+
+def with_partitions(topic: Topic, partitions: int) -> Topic:
+    """Return a topic that was to be created; refuse one that was there already with another number of partitions."""
+    if topic.partitions != partitions:
+        raise ConfigurationError(
+            f"Topic {topic.name!r} has {topic.partitions} partitions, the configuration says {partitions}.",
+            "set its partitions back, or choose another topic name",
+        )
+    return topic
+
+
+def gone(topic: Topic) -> NotFound:
+    """Return what to say of an incarnation that is no longer there."""
+    return NotFound(
+        f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
+        "run again: a recreated topic is read from its beginning",
+    )
+
+
+def still_there(transport: Transport, name: str, topic_id: str) -> Topic | None:
+    """Return the topic of a name if it is the incarnation with this id; None if that was deleted or recreated."""
+    try:
+        found = transport.topic(name)
+    except NotFound:
+        return None
+    return found if found.topic_id == topic_id else None
 
 
 def raw_topic(settings: Settings, transport: Transport) -> Topic:
@@ -95,8 +120,4 @@ def dedup_source(settings: Settings, transport: Transport) -> Topic:
 def _live(state: TopicState | None) -> Live | None:
     if state is None:
         return None
-    keeping = None
-    if state.config is not None:
-        kept = state.config
-        keeping = Keeping(kept.replication, kept.retention_ms, kept.cleanup_policy)
-    return Live(state.topic.topic_id, state.topic.partitions, keeping, state.append_time)
+    return Live(state.topic.topic_id, state.topic.partitions, state.keeping, state.append_time)

@@ -10,7 +10,6 @@ kill before that leaves the live store untouched, and the next attempt begins an
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from admitone.analytics import open_sketch_store
 from admitone.analytics.port import SketchStore
 from admitone.analytics.recompute.comparison import Comparison, compare
 from admitone.analytics.recompute.sources import RecordSource, Report
+from admitone.infra.clock import wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.settings import Settings
 
@@ -58,7 +58,7 @@ def recompute(
                 if more.differing and not accept:
                     return Recomputed(_records(fresh), more, False, was_empty)
             report("switching", _records(fresh))
-            live.take_over(fresh, time.time_ns() // 1_000_000)
+            live.take_over(fresh, wall_clock())
             crash_point("recompute.switching")
         crash_point("recompute.switched")
         return Recomputed(_records(fresh), found, True, was_empty)

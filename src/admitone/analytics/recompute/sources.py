@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +29,7 @@ from admitone.core.errors import IntegrityError
 from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchParameters
 from admitone.evidence.store import EvidenceStore
+from admitone.infra.clock import wall_clock
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
 from admitone.transport import open_transport
@@ -93,7 +93,7 @@ class FromLog:
         left = sum(part.end - part.start for part in self._missing(into, target))
         with _processes(left) as count_parts:
             while parts := list(self._next_parts(into, target)):
-                plan, now = counting.plan(), time.time_ns() // 1_000_000
+                plan, now = counting.plan(), wall_clock()
                 work = [
                     (self._settings, plan, counting.parameters.sketch, now, part) for part in parts
                 ]
@@ -151,12 +151,12 @@ class FromArchive:
         reached = _Reached()
         for records in archived_records(self._ledger, self._store, self._topics):
             chosen = reached.add(_within(records, begun, target))
-            now = time.time_ns() // 1_000_000
+            now = wall_clock()
             deltas = counting.count(plan, chosen.to_batches(), now)
             batch = counting.gather(plan, deltas, now, {})
             into.commit(replace(batch, reads=[], upstream={}, sources=sources or batch.sources))
             report("counting", reached.records)
-        now = time.time_ns() // 1_000_000
+        now = wall_clock()
         reads = reached.reads(begun, target, live.state().marks)
         # Only the log knows which producer wrote what to it, or a store that has read it.
         into.commit(CountedBatch(reads, sources, [], now, upstream=_moved(into, live)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.errors import IntegrityError
+from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import Header, Numbers, decode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import NOTHING_DECIDED, Block, Source
@@ -164,16 +166,9 @@ def known_ends(
         for block in blocks:
             for place in block.destinations:
                 key = place.topic, place.topic_id
-                found[key] = _each(choose, found.get(key, place.ends), place.ends)
+                both = zip_longest(found.get(key, place.ends), place.ends, fillvalue=0)
+                found[key] = [choose(ends) for ends in both]
     return found
-
-
-def _each(choose: Callable[[int, int], int], one: Sequence[int], other: Sequence[int]) -> list[int]:
-    size = max(len(one), len(other))
-    return [
-        choose(*(ends[number] if number < len(ends) else 0 for ends in (one, other)))
-        for number in range(size)
-    ]
 
 
 def _records(
@@ -252,25 +247,21 @@ def _from_receipts(
 
 
 def _from_rows(rows: pa.Table) -> pa.Table:
-    size = rows.num_rows
-    names = (
-        "source_offset",
-        "identity",
-        "bus_topic",
-        "bus_partition",
-        "bus_offset",
-        "published_at",
+    names = {"topic": "bus_topic", "partition": "bus_partition"}
+    return pa.table(
+        [
+            pa.nulls(rows.num_rows, field.type)
+            if field.name in ("late", "value", "headers")
+            else rows[names.get(field.name, field.name)].cast(field.type)
+            for field in _SCHEMA
+        ],
+        schema=_SCHEMA,
     )
-    empty = [pa.nulls(size, field.type) for field in list(_SCHEMA)[len(names) :]]
-    columns = [rows[name].cast(field.type) for name, field in zip(names, _SCHEMA, strict=False)]
-    return pa.table([*columns, *empty], schema=_SCHEMA)
 
 
 def _by_source(numbers: Numbers) -> Iterator[tuple[Source, np.ndarray]]:
-    pairs = np.stack([numbers.producers, numbers.partitions])
-    for producer, partition in np.unique(pairs, axis=1).T.tolist():
-        mine = (numbers.producers == producer) & (numbers.partitions == partition)
-        yield Source(producer, partition), np.flatnonzero(mine)
+    for upstream, rows in by_upstream(numbers.producers, numbers.partitions):
+        yield Source(*upstream), rows
 
 
 def _found(records: pa.Table, offsets: np.ndarray, topic: Topic, *, whole: bool) -> pa.Table:

@@ -114,11 +114,7 @@ class _Pipeline:
         self._boundary = boundary
         self._ledger = boundary.ledger
         options = boundary.options
-        for partition in range(topic.partitions):
-            self._ledger.register_source(
-                boundary.source(topic, partition), options.pipeline, topic.name, topic.topic_id,
-                store=options.store,
-            )  # fmt: skip
+        boundary.register(topic)
         infos = self._infos()
         in_flight = [block for block in boundary.in_flight() if block.source in infos]
         self._epochs = {source: self._take_over(source) for source in infos}

@@ -31,6 +31,7 @@ from admitone.ledger.model import (
     SourceInfo,
 )
 from admitone.transport.port import Topic
+from admitone.transport.topic_contract import still_there
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -106,10 +107,10 @@ class Restoring(OwnedPartition):
                 schema=DELIVERY_SCHEMA,
             )  # fmt: skip
             return
-        present = self._transport.describe([self._topic.name]).get(self._topic.name)
-        if present is None or present.topic.topic_id != self._topic.topic_id:
+        present = still_there(self._transport, self._topic.name, self._topic.topic_id)
+        if present is None:
             raise self._gone(start)
-        for batch in self._transport.read(present.topic, self._source.partition, start, end):
+        for batch in self._transport.read(present, self.source.partition, start, end):
             yield pa.Table.from_batches([batch])
 
     def _gone(self, offset: int) -> IntegrityError:
@@ -191,7 +192,7 @@ class Restoring(OwnedPartition):
         if kind == LATE:
             published_late(self._boundary, row, self._epoch, self.published, lines)
         self.counts[kind] += len(ordinals)
-        self._mark = self._ledger.mark(self._source)
+        self.mark = self._ledger.mark(self.source)
         self._upstream = self._upstream_marks()
         return Admitted(row.block_id, row.deliveries, len(ordinals))
 
@@ -201,9 +202,10 @@ class Restoring(OwnedPartition):
         unplanned = np.setdiff1d(self.published.between(row.first_offset, row.last_offset), offsets)
         lines = self.published.find(offsets)
         there = lines >= 0
-        mine = block.facts["identity"].take(pa.array(ordinals[there]))
-        on_log = self.published.rows["identity"].take(pa.array(lines[there]))
-        strange = [*unplanned.tolist(), *offsets[there][~_same(mine, on_log)].tolist()]
+        mine = block.facts["identity"].take(pa.array(ordinals[there])).cast(pa.binary())
+        on_log = self.published.rows["identity"].take(pa.array(lines[there])).cast(pa.binary())
+        other = np.asarray(pc.not_equal(mine, on_log))
+        strange = [*unplanned.tolist(), *offsets[there][other].tolist()]
         if strange:
             raise IntegrityError(
                 f"Offset {min(strange)} of {self.name} is on the log, but would not be admitted now as it was then.",
@@ -233,7 +235,7 @@ class Restoring(OwnedPartition):
     def _published_before(self, identity: bytes) -> Waits | None:
         """Return which other source published an identity, if that is not read back yet."""
         for source, offset in self._elsewhere.of(identity):
-            if source != self._source and offset > self._mark_of(source):
+            if source != self.source and offset > self._mark_of(source):
                 return Waits(source, offset)
         return None
 
@@ -270,7 +272,3 @@ def _delivered_with(headers: dict[str, bytes]) -> list[dict[str, Any]]:
     if Header.ORIGIN in headers:
         kept.append((Header.ORIGIN, headers[Header.ORIGIN]))
     return header_list(kept)
-
-
-def _same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> np.ndarray:
-    return np.asarray(pc.equal(one.cast(pa.binary()), other.cast(pa.binary())))

@@ -12,7 +12,6 @@ next closing.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -24,6 +23,7 @@ from admitone.evidence.audit.gate import gate_of, judge
 from admitone.evidence.audit.run_audit import audit_run
 from admitone.evidence.evidence_file import closure_path
 from admitone.evidence.store import EvidenceStore
+from admitone.infra.clock import wall_clock
 from admitone.ledger.port import Ledger, LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
@@ -87,7 +87,7 @@ def close_run(
         return look(run_id, ledger, transport, settings, waived)
     _check_families(settings, waived)
     store = open_store(settings)
-    closed_at = time.time_ns() // 1_000_000 if now is None else now
+    closed_at = wall_clock() if now is None else now
     # 1. Write what is pending
     open_evidence(settings, ledger).write_pending(closed_at)
     # 2. Check

@@ -26,7 +26,7 @@ from admitone.evidence.audit.replay_audit import ReplayAudit
 from admitone.evidence.audit.scope import Scope
 from admitone.evidence.rows import SHOWN, BlockRows, ResolutionRows
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.model import Block, Filter, Resolution
+from admitone.ledger.model import Block, Decided, Filter, Resolution
 from admitone.ledger.port import LedgerReader
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
@@ -85,13 +85,14 @@ def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) ->
     """Look at every decided block of a run once, and hand its places on the log over."""
     found = DecisionAudit()
     firsts, replays, keyed = _Firsts(ledger), ReplayAudit(ledger), keyed_sources(ledger)
-    for block, facts, verdicts, bus in ledger.decided(Filter(run_id=scope.run_id)):
+    for decided in ledger.decided(Filter(run_id=scope.run_id)):
+        block, facts, verdicts, bus = decided
         resolutions = ledger.resolutions([block.block_id])
         if not facts.num_rows == verdicts.num_rows == block.deliveries:
             found.altered.append(block.block_id)
             continue
         of_run = _of_run(facts, scope.run_id)
-        _count_evidence(found, scope, ledger, block, (facts, verdicts, bus), resolutions, of_run)
+        _count_evidence(found, scope, ledger, decided, resolutions, of_run)
         if not scope.holds(block):
             continue
         found.blocks += 1
@@ -101,13 +102,15 @@ def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) ->
         found.ambiguous += int(np.count_nonzero((verdict == _AMBIGUOUS) & of_run))
         chosen = facts.take(pa.array(admitted))
         _check_admitted(found, scope.run_id, block, chosen, block.source in keyed)
-        _check_seconds(found, firsts, facts, verdicts, of_run)
+        _check_seconds(found, firsts, decided, of_run)
         replays.check(block, facts, verdicts, of_run)
-        _check_quarantined(found, facts, verdicts, resolutions, of_run)
-        placed = admitted[:0] if bus is None else admitted[_valid(bus)[admitted]]
+        _check_quarantined(found, decided, resolutions, of_run)
+        placed = admitted[:0]
+        if bus is not None:
+            placed = admitted[np.asarray(bus["bus_offset"].is_valid())[admitted]]
         found.unplaced += len(admitted) - len(placed)
-        if log is not None and bus is not None:
-            _expect_on_log(log, ledger, block, facts, bus, placed, resolutions)
+        if log is not None and len(placed):
+            _expect_on_log(log, ledger, decided, placed, resolutions)
     found.replays, found.unexplained = replays.replays, replays.unexplained
     if log is not None:
         log.compare()
@@ -126,12 +129,12 @@ def _count_evidence(
     found: DecisionAudit,
     scope: Scope,
     ledger: LedgerReader,
-    block: Block,
-    columns: tuple[pa.Table, pa.Table, pa.Table | None],
+    decided: Decided,
     resolutions: Sequence[Resolution],
     of_run: np.ndarray,
 ) -> None:
     """Note what rows of evidence a block and its resolutions call for; check the hash over its columns."""
+    block, *columns = decided
     first = ledger.columns(block.block_id) if resolutions else columns
     if block.evidence_hash != logical_digest(*(table for table in first if table is not None)):
         found.altered.append(block.block_id)
@@ -158,7 +161,11 @@ def _check_admitted(
     if not admitted.num_rows:
         return
     found.admissions += admitted.num_rows
-    names = admitted["class"].combine_chunks(), admitted["event_id"], _one(admitted["identity"])
+    names = (
+        admitted["class"].combine_chunks(),
+        admitted["event_id"],
+        admitted["identity"].combine_chunks(),
+    )
     found.wrong_identities += wrong_keys(*names) if keyed else wrong_identities(run_id, *names)
     routes = np.unique(admitted["route"].to_numpy()).tolist()
     found.topics |= {block.destinations[route].topic for route in routes}
@@ -173,14 +180,15 @@ class _Firsts:
 
     def _read(self, block_id: int) -> tuple[pa.Array, np.ndarray] | None:
         for _, facts, verdicts, _ in self._ledger.decided(Filter(record=(block_id, 0))):
-            return _one(facts["payload_hash"]), verdicts["verdict"].to_numpy()
+            return facts["payload_hash"].combine_chunks(), verdicts["verdict"].to_numpy()
         return None
 
 
 def _check_seconds(
-    found: DecisionAudit, firsts: _Firsts, facts: pa.Table, verdicts: pa.Table, of_run: np.ndarray
+    found: DecisionAudit, firsts: _Firsts, decided: Decided, of_run: np.ndarray
 ) -> None:
     """Compare every duplicate and every contradiction with the admission it refers to."""
+    _, facts, verdicts, _ = decided
     verdict = verdicts["verdict"].to_numpy()
     contradicts = (verdict == _QUARANTINED) & (verdicts["reason"].to_numpy() == _MISMATCH)
     rows = np.flatnonzero(((verdict == _DUPLICATE) | contradicts) & of_run)
@@ -189,7 +197,7 @@ def _check_seconds(
     found.seconds += len(rows)
     first_block = verdicts["first_block"].fill_null(-1).to_numpy()[rows]
     first_ordinal = verdicts["first_ordinal"].fill_null(-1).to_numpy()[rows]
-    own = _one(facts["payload_hash"])
+    own = facts["payload_hash"].combine_chunks()
     for block_id in np.unique(first_block).tolist():
         chosen = first_block == block_id
         first = firsts.of(block_id)
@@ -198,19 +206,17 @@ def _check_seconds(
             continue
         hashes, standing = first
         seconds, ordinals = rows[chosen], first_ordinal[chosen]
-        same = _equal(own.take(pa.array(seconds)), hashes.take(pa.array(ordinals)))
+        equal = pc.equal(own.take(pa.array(seconds)), hashes.take(pa.array(ordinals)))
+        same = np.asarray(pc.fill_null(equal, False))
         right = (same != contradicts[seconds]) & (standing[ordinals] == _ADMITTED)
         found.misjudged += int(np.count_nonzero(~right))
 
 
 def _check_quarantined(
-    found: DecisionAudit,
-    facts: pa.Table,
-    verdicts: pa.Table,
-    resolutions: Sequence[Resolution],
-    of_run: np.ndarray,
+    found: DecisionAudit, decided: Decided, resolutions: Sequence[Resolution], of_run: np.ndarray
 ) -> None:
     """Count what is in quarantine and was neither released nor discarded."""
+    _, facts, verdicts, _ = decided
     reason = verdicts["reason"].to_numpy()
     still = (verdicts["verdict"].to_numpy() == _QUARANTINED) & of_run & (reason != _CLOSED)
     for resolution in resolutions:
@@ -233,12 +239,12 @@ def _check_quarantined(
 def _expect_on_log(
     log: LogAudit,
     ledger: LedgerReader,
-    block: Block,
-    facts: pa.Table,
-    bus: pa.Table,
+    decided: Decided,
     admitted: np.ndarray,
     resolutions: Sequence[Resolution],
 ) -> None:
+    block, facts, _, bus = decided
+    assert bus is not None
     topics = pa.array([place.topic for place in block.destinations], pa.string())
     table = facts.append_column("bus_offset", bus["bus_offset"]).append_column(
         "topic", topics.take(facts["route"].combine_chunks())
@@ -256,15 +262,3 @@ def _expect_on_log(
         if len(chosen):
             ids = {place.topic: place.topic_id for place in destinations}
             log.expect(block.source, ids, table.take(pa.array(chosen)), is_late)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()
-
-
-def _valid(bus: pa.Table) -> np.ndarray:
-    return np.asarray(bus["bus_offset"].is_valid())
-
-
-def _equal(one: pa.Array, other: pa.Array) -> np.ndarray:
-    return np.asarray(pc.fill_null(pc.equal(one, other), False))

@@ -7,17 +7,21 @@ the journal while that is there; of an archived envelope identity and payload ha
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from admitone.core.errors import NotFound
 from admitone.evidence.audit.decision_audit import BLOCK, RESOLUTION, DecisionAudit, Member
 from admitone.evidence.audit.identities import differing, differing_records, keyed_sources
 from admitone.evidence.audit.merkle import ReceiptTree
-from admitone.evidence.evidence_file import closure_path, from_parquet, is_ours, run_folder
+from admitone.evidence.evidence_file import (
+    closure_path,
+    from_parquet,
+    is_ours,
+    run_folder,
+    written_bytes,
+)
 from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, RECEIPTS, DeliveryRows
 from admitone.evidence.source import EvidenceSource
 from admitone.evidence.store import EvidenceStore
@@ -107,13 +111,9 @@ def _note_members(
 
 def _intact(found: FileAudit, file: EvidenceFile, store: EvidenceStore) -> pa.Table | None:
     """Return the rows of a file that is what was written; bytes that are not are never decoded."""
-    try:
-        data = store.read(file.path)
-    except NotFound:
-        found.damaged.append(Damage(file, "is missing"))
-        return None
-    if hashlib.sha256(data).digest() != file.checksum:
-        found.damaged.append(Damage(file, "was changed"))
+    data = written_bytes(store, file)
+    if isinstance(data, str):
+        found.damaged.append(Damage(file, data))
         return None
     try:
         rows = from_parquet(data, file.kind)
@@ -136,8 +136,6 @@ def _compare_rows(
     start = wrong = 0
     for member in members.of_file(file):
         size = member.count(file.kind, file.run_id)
-        if not size or file.kind not in member.kinds:
-            continue
         piece = rows.slice(start, size)
         start += size
         wrong += _differing_rows(file, member, piece, members)

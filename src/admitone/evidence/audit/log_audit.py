@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.errors import IntegrityError, NotFound
+from admitone.core.errors import IntegrityError
 from admitone.core.wire import KEY_BYTES, Header, encode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import Source
-from admitone.transport.port import Topic, Transport
+from admitone.transport.port import Transport
+from admitone.transport.topic_contract import still_there
 
 _IDENTITY_BYTES = 32
 _AT_ONCE = 200_000
@@ -86,7 +87,7 @@ class LogAudit:
         self._held = 0
 
     def _compare(self, place: _Place, expected: _Expected) -> None:
-        topic = self._topic(place)
+        topic = still_there(self._transport, place.topic, place.topic_id)
         if topic is None:
             self.gone += len(expected.offsets)
             return
@@ -116,13 +117,6 @@ class LogAudit:
                 self.examples.append(
                     f"{place.topic}:{place.partition}:{expected.offsets[index]} {what}"
                 )
-
-    def _topic(self, place: _Place) -> Topic | None:
-        try:
-            found = self._transport.topic(place.topic)
-        except NotFound:
-            return None
-        return found if found.topic_id == place.topic_id else None
 
 
 def _match(

@@ -8,7 +8,7 @@ A leaf is 193 bytes, big-endian: which event with which payload, from where to w
     bus partition, bus offset                    4, 8; -1 where nothing was published
     SHA-256 of the topic's name                 32
 
-ReceiptTree are ordered by source position, and by verdict where a position has two receipts: one that says its fate
+Receipts are ordered by source position, and by verdict where a position has two receipts: one that says its fate
 is not known, and the one it got later.
 """
 
@@ -18,6 +18,7 @@ import hashlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from admitone.core.closure import merkle_leaf, merkle_root_of
 from admitone.core.decisions import VERDICT_CODES
@@ -38,6 +39,7 @@ _LAYOUT = np.dtype(
         ("topic", *_HASH),
     ]
 )
+_VERDICTS = pa.array([str(verdict) for verdict in VERDICT_CODES])
 _ORDER = ("verdict", "source_offset", "source_partition", "source_producer")
 _NUMBERS = ("source_producer", "source_partition", "source_offset", "bus_partition", "bus_offset")
 
@@ -62,9 +64,7 @@ class ReceiptTree:
             lines[name][valid] = hashes.reshape(-1, 32)
         for name in _NUMBERS:
             lines[name] = receipts[name].fill_null(-1).to_numpy()
-        lines["verdict"] = _coded(
-            receipts["verdict"], {str(v): c for c, v in enumerate(VERDICT_CODES)}
-        )
+        lines["verdict"] = pc.index_in(receipts["verdict"], _VERDICTS).fill_null(255).to_numpy()
         topics = receipts["bus_topic"].combine_chunks().dictionary_encode()
         named = [hashlib.sha256(name.encode()).digest() for name in topics.dictionary.to_pylist()]
         table = np.frombuffer(b"".join([*named, bytes(32)]), dtype=np.uint8).reshape(-1, 32)
@@ -82,12 +82,3 @@ class ReceiptTree:
             return merkle_root_of([])
         order = np.lexsort([np.concatenate(self._keys[name]) for name in _ORDER])
         return merkle_root_of([self._hashes[row] for row in order.tolist()])
-
-
-def _coded(column: pa.ChunkedArray, codes: dict[str, int]) -> np.ndarray:
-    encoded = column.combine_chunks().dictionary_encode()
-    table = np.array(
-        [codes.get(name, 255) for name in encoded.dictionary.to_pylist()], dtype=np.uint8
-    )
-    found: np.ndarray = table[np.asarray(encoded.indices)]
-    return found

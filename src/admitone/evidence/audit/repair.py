@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from admitone.core.errors import IntegrityError, NotFound
-from admitone.evidence.audit.decision_audit import BLOCK, RESOLUTION
 from admitone.evidence.audit.file_audit import present_files, unlisted_files
-from admitone.evidence.audit.run_audit import being_written
-from admitone.evidence.evidence_file import from_parquet, to_parquet
+from admitone.evidence.audit.run_audit import being_written, waiting_members
+from admitone.evidence.evidence_file import from_parquet, to_parquet, written_bytes
 from admitone.evidence.rows import ARCHIVE, QUARANTINE
 from admitone.evidence.source import EvidenceSource
 from admitone.evidence.store import EvidenceStore
@@ -41,10 +40,9 @@ def repair_run(run_id: str, ledger: Ledger, store: EvidenceStore) -> Repaired:
     """Write every missing or damaged file of a run again; remove what writers of ours left behind."""
     done = Repaired()
     present = present_files(run_id, store)
-    pending = {(BLOCK, number) for number in ledger.pending_evidence()}
-    pending |= {(RESOLUTION, number) for number in ledger.pending_resolutions()}
+    pending = waiting_members(ledger)
     for file in ledger.evidence_files(run_id):
-        if _is_whole(file, store):
+        if isinstance(written_bytes(store, file), bytes):
             continue
         try:
             rewrite(file, ledger, store)
@@ -83,20 +81,11 @@ def rewrite(file: EvidenceFile, ledger: Ledger, store: EvidenceStore) -> Evidenc
     return again
 
 
-def _is_whole(file: EvidenceFile, store: EvidenceStore) -> bool:
-    try:
-        return hashlib.sha256(store.read(file.path)).digest() == file.checksum
-    except NotFound:
-        return False
-
-
 def _rows_again(file: EvidenceFile, ledger: Ledger) -> pa.Table | None:
     """Return a file's rows from the ledger; None when it no longer has the original bytes they need."""
     members = EvidenceSource(ledger)
     pieces = []
     for member in members.of_file(file):
-        if file.kind not in member.kinds or not member.count(file.kind, file.run_id):
-            continue
         deliveries = None
         if file.kind in (QUARANTINE, ARCHIVE):
             deliveries = members.deliveries(member.block.block_id)

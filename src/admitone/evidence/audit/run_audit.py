@@ -128,10 +128,14 @@ def _compacted(settings: Settings) -> frozenset[str]:
 
 
 def _pending(ledger: LedgerReader, decisions: DecisionAudit) -> frozenset[Member]:
-    waiting = {(BLOCK, number) for number in ledger.pending_evidence()}
-    waiting |= {(RESOLUTION, number) for number in ledger.pending_resolutions()}
     called = {member for members in decisions.called_for.values() for member in members}
-    return frozenset(waiting & called)
+    return frozenset(waiting_members(ledger) & called)
+
+
+def waiting_members(ledger: LedgerReader) -> set[Member]:
+    """Return the blocks and resolutions whose evidence is not written yet."""
+    waiting = {(BLOCK, number) for number in ledger.pending_evidence()}
+    return waiting | {(RESOLUTION, number) for number in ledger.pending_resolutions()}
 
 
 def _miscounted(found: RunAudit) -> Iterator[tuple[str, tuple[int, int]]]:

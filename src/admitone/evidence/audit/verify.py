@@ -6,7 +6,6 @@ compared with the ledger too. Of an open run the evidence is compared with the l
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, cast
@@ -24,6 +23,7 @@ from admitone.evidence.audit.run_audit import RunAudit, audit_run, being_written
 from admitone.evidence.audit.scope import marks_of
 from admitone.evidence.evidence_file import closure_path
 from admitone.evidence.store import EvidenceStore
+from admitone.infra.clock import wall_clock
 from admitone.ledger.books import books
 from admitone.ledger.model import Source
 from admitone.ledger.port import Ledger, LedgerReader
@@ -124,7 +124,7 @@ def repair_and_verify(
     store = open_store(settings)
     if run_id not in ledger.runs():
         raise NotFound(f"There is no run {run_id!r}.", "admitone books shows the runs there are")
-    open_evidence(settings, ledger).write_pending(time.time_ns() // 1_000_000)
+    open_evidence(settings, ledger).write_pending(wall_clock())
     repaired = repair_run(run_id, ledger, store)
     found = verify_run(run_id, ledger, transport, settings)
     wrong = [comparison.what for comparison in found.comparisons if comparison.differences]

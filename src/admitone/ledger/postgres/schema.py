@@ -8,12 +8,7 @@ A run is found by a hash of its name, because a name may be longer than an index
 
 from __future__ import annotations
 
-from admitone.core.decisions import BLOCK_TRANSITIONS
-
-_ALLOWED = " OR ".join(
-    f"(OLD.state = '{before}' AND NEW.state = '{after}')"
-    for before, after in sorted(BLOCK_TRANSITIONS)
-)
+from admitone.ledger.model import ALLOWED_TRANSITIONS
 
 MIGRATIONS = (
     f"""CREATE TABLE generation (pipeline text PRIMARY KEY, generation bigint NOT NULL);
@@ -90,7 +85,7 @@ CREATE INDEX block_without_evidence ON block (block_id)
 WHERE evidence_at IS NULL AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED');
 
 CREATE TRIGGER blocks_follow_the_table BEFORE UPDATE ON block FOR EACH ROW
-WHEN (NEW.state <> OLD.state AND NOT ({_ALLOWED}))
+WHEN (NEW.state <> OLD.state AND NOT ({ALLOWED_TRANSITIONS}))
 EXECUTE FUNCTION refuse_change('this change of a block''s state is not allowed');
 
 CREATE TRIGGER blocks_are_born_in_flight BEFORE INSERT ON block FOR EACH ROW

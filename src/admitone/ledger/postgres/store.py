@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-import numpy as np
 from psycopg.errors import LockNotAvailable
 
 from admitone.core.segments import Segment
 from admitone.infra.postgres import PATIENCE_S, Database
 from admitone.ledger.claims import Deliveries, Holder
-from admitone.ledger.model import Pointer
 from admitone.ledger.postgres.candidates import CANDIDATE_COLUMNS, copied_candidates
 from admitone.ledger.postgres.rows import PostgresRows
 from admitone.ledger.postgres.schema import MIGRATIONS
-from admitone.ledger.segments import found_in, held_in_closed, pointer_of, table_of, take_over
-from admitone.ledger.store import Decides, Rows, T
+from admitone.ledger.segments import held_in_closed, held_in_open, pointer_of, table_of, take_over
+from admitone.ledger.store import KeyClaim, Rows, T
 
 # The candidates are looked up one by one in key order. The planner, knowing nothing about a temporary table,
 # might rather read a whole segment.
@@ -54,40 +52,25 @@ class PostgresStore:
     def stage(self, deliveries: Deliveries) -> None:
         """Do nothing: candidates are copied within the claim, and hold up nobody else's."""
 
-    def claim_keys(
-        self,
-        rows: Rows,
-        store: str,
-        pointer: Pointer,
-        deliveries: Deliveries,
-        ordinals: np.ndarray,
-        block_id: int,
-        decides: Decides,
-    ) -> dict[int, Holder]:
+    def claim_keys(self, rows: Rows, claim: KeyClaim) -> dict[int, Holder]:
         """Insert the keys of deliveries for a block; return the holders that decide instead."""
         assert isinstance(rows, PostgresRows)
         _empty_candidates(rows)
         with rows.db.cursor().copy("COPY candidate FROM STDIN (FORMAT binary)") as copy:
-            copy.write(copied_candidates(deliveries, ordinals))
-        opened = pointer.opened
-        assert opened is not None
-        holders = held_in_closed(rows, store, pointer, decides)
-        waiting, table = set(ordinals.tolist()) - holders.keys(), table_of(store, opened)
+            copy.write(copied_candidates(claim.deliveries, claim.ordinals))
+        holders, table = held_in_closed(rows, claim), table_of(claim.store, claim.opened)
+        waiting = set(claim.ordinals.tolist()) - holders.keys()
         while waiting:
-            waiting -= _insert(rows, table, block_id)
+            waiting -= _insert(rows, table, claim.block_id)
             if not waiting:
                 break
             # A statement of its own: the one that inserts does not see what others committed meanwhile.
-            absent = {}
-            for ordinal, holder in found_in(rows, table, waiting):
-                if decides(ordinal, holder):
-                    holders[ordinal] = holder
-                else:
-                    absent[ordinal] = holder
+            opened, absent = held_in_open(rows, claim, waiting)
+            holders |= opened
             waiting -= holders.keys()
             same = _locked(rows, table, absent) if absent else {}
             if same:
-                take_over(rows, store, opened, block_id, same)
+                take_over(rows, claim, same)
                 waiting -= same.keys()
         return holders
 

@@ -5,12 +5,7 @@ A block's row is small and changes a few times; what is large is written once, i
 
 from __future__ import annotations
 
-from admitone.core.decisions import BLOCK_TRANSITIONS
-
-_ALLOWED = " OR ".join(
-    f"(OLD.state = '{before}' AND NEW.state = '{after}')"
-    for before, after in sorted(BLOCK_TRANSITIONS)
-)
+from admitone.ledger.model import ALLOWED_TRANSITIONS
 
 MIGRATIONS = (
     f"""CREATE TABLE generation (pipeline TEXT PRIMARY KEY, generation INTEGER NOT NULL) WITHOUT ROWID;
@@ -78,7 +73,7 @@ CREATE INDEX block_without_evidence ON block (block_id)
 WHERE evidence_at IS NULL AND state IN ('SETTLED', 'AMBIGUOUS', 'RETRACTED');
 
 CREATE TRIGGER blocks_follow_the_table BEFORE UPDATE OF state ON block
-WHEN NEW.state <> OLD.state AND NOT ({_ALLOWED})
+WHEN NEW.state <> OLD.state AND NOT ({ALLOWED_TRANSITIONS})
 BEGIN SELECT RAISE(ABORT, 'this change of a block''s state is not allowed'); END;
 
 CREATE TRIGGER blocks_are_born_in_flight BEFORE INSERT ON block WHEN NEW.state <> 'IN_FLIGHT'

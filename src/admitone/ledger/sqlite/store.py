@@ -13,12 +13,11 @@ import numpy as np
 from admitone.core.segments import Segment
 from admitone.infra.sqlite import LOOK_EVERY_S, Database
 from admitone.ledger.claims import Deliveries, Holder, candidates
-from admitone.ledger.model import Pointer
 from admitone.ledger.name_filter import may_hold
-from admitone.ledger.segments import found_in, held_in_closed, pointer_of, table_of, take_over
+from admitone.ledger.segments import held_in_closed, held_in_open, pointer_of, table_of, take_over
 from admitone.ledger.sqlite.rows import SqliteRows
 from admitone.ledger.sqlite.schema import MIGRATIONS
-from admitone.ledger.store import Decides, Rows, T
+from admitone.ledger.store import KeyClaim, Rows, T
 
 _SLICE = 4_000
 _PAUSE_S = 2 * LOOK_EVERY_S
@@ -57,37 +56,22 @@ class SqliteStore:
         with self._database.scratch() as db:
             _stage(db, deliveries, everything)
 
-    def claim_keys(
-        self,
-        rows: Rows,
-        store: str,
-        pointer: Pointer,
-        deliveries: Deliveries,
-        ordinals: np.ndarray,
-        block_id: int,
-        decides: Decides,
-    ) -> dict[int, Holder]:
+    def claim_keys(self, rows: Rows, claim: KeyClaim) -> dict[int, Holder]:
         """Insert the keys of deliveries for a block; return the holders that decide instead."""
         assert isinstance(rows, SqliteRows)
-        if rows.first("SELECT count(*) FROM temp.candidate") != (len(ordinals),):
-            _stage(rows.db, deliveries, ordinals)
-        assert pointer.opened is not None
-        holders = held_in_closed(rows, store, pointer, decides)
+        if rows.first("SELECT count(*) FROM temp.candidate") != (len(claim.ordinals),):
+            _stage(rows.db, claim.deliveries, claim.ordinals)
+        closed = held_in_closed(rows, claim)
         # Reading first costs less than inserting and asking which inserts did not happen.
-        absent, table = {}, table_of(store, pointer.opened)
-        for ordinal, holder in found_in(rows, table):
-            if decides(ordinal, holder):
-                holders[ordinal] = holder
-            else:
-                absent[ordinal] = holder
+        opened, absent = held_in_open(rows, claim)
         if absent:
-            take_over(rows, store, pointer.opened, block_id, absent)
+            take_over(rows, claim, absent)
         rows.change(
-            f"INSERT INTO {table} SELECT key, payload_hash, event_time, %s, ordinal"  # noqa: S608
+            f"INSERT INTO {table_of(claim.store, claim.opened)} SELECT key, payload_hash, event_time, %s, ordinal"  # noqa: S608
             " FROM temp.candidate WHERE true ON CONFLICT DO NOTHING",
-            block_id,
+            claim.block_id,
         )
-        return holders
+        return closed | opened
 
     def drop(self, store: str, segment: Segment) -> bool:
         """Delete a given-up segment slice by slice, so that nobody waits long for the write lock."""

@@ -6,9 +6,9 @@ import logging
 import threading
 from contextlib import suppress
 
-from admitone.boundary.admission import wall_clock
 from admitone.core.errors import AdmitoneError
 from admitone.evidence import open_evidence
+from admitone.infra.clock import wall_clock
 from admitone.ledger import open_ledger
 from admitone.settings import Settings
 

@@ -18,9 +18,9 @@ from typing import Any, Final, Literal, NotRequired, Required, cast
 import numpy as np
 from typing_extensions import TypedDict
 
-from admitone.boundary.admission import wall_clock
 from admitone.core.decisions import VERDICT_CODES
 from admitone.core.errors import AdmitoneError
+from admitone.infra.clock import wall_clock
 from admitone.ledger.model import Filter
 from admitone.ops.lag import Waiting
 from admitone.ops.run import running

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import Final, cast
 
-from admitone.boundary.admission import wall_clock
 from admitone.core.closure import GateDocument
 from admitone.core.moments import iso
+from admitone.infra.clock import wall_clock
 from admitone.ledger.books import RunBooks, books
 from admitone.ops.close import close
 from admitone.ops.status import RunState

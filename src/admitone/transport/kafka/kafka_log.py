@@ -27,19 +27,21 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
+from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUnreachable
+from admitone.infra.clock import Patience
 from admitone.settings import Settings
 from admitone.transport.kafka.clients import connect, librdkafka_options
 from admitone.transport.kafka.committed import read_committed, record_batch
 from admitone.transport.kafka.complaints import NO_LEADER, Complaints, error_of, explained
 from admitone.transport.kafka.producer import KafkaProducer
 from admitone.transport.port import (
-    DEFAULT_CONFIG,
+    KEPT_FOR_GOOD,
     Appended,
     Topic,
-    TopicConfig,
     TopicState,
 )
+from admitone.transport.topic_contract import gone, with_partitions
 
 _PASSES = NO_LEADER | {KafkaError._TRANSPORT}
 
@@ -64,18 +66,16 @@ class KafkaLog:
         )
         return str(answers["cluster"].cluster_id)
 
-    def create_topic(
-        self, name: str, partitions: int, config: TopicConfig = DEFAULT_CONFIG
-    ) -> Topic:
+    def create_topic(self, name: str, partitions: int, keeping: Keeping = KEPT_FOR_GOOD) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
-        retention = -1 if config.retention_ms is None else config.retention_ms
+        retention = -1 if keeping.retention_ms is None else keeping.retention_ms
         wanted = NewTopic(
             name,
             partitions,
-            config.replication,
+            keeping.replication,
             config={
                 "retention.ms": str(retention),
-                "cleanup.policy": config.cleanup_policy,
+                "cleanup.policy": keeping.cleanup_policy,
                 "message.timestamp.type": "LogAppendTime",
             },
         )
@@ -85,13 +85,7 @@ class KafkaLog:
             error = error_of(failure)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._not_created(name, error) from failure
-        found = self._await_topic(name)
-        if found.partitions != partitions:
-            raise ConfigurationError(
-                f"Topic {name!r} has {found.partitions} partitions, the configuration says {partitions}.",
-                "set its partitions back, or choose another topic name",
-            )
-        return found
+        return with_partitions(self._await_topic(name), partitions)
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
         """Return those of the topics that exist, as they are now."""
@@ -107,7 +101,7 @@ class KafkaLog:
             retention = int(options["retention.ms"].value)
             found[resource.name] = TopicState(
                 _topic(description),
-                TopicConfig(
+                Keeping(
                     min((len(part.replicas) for part in description.partitions), default=0),
                     None if retention < 0 else retention,
                     options["cleanup.policy"].value,
@@ -122,16 +116,6 @@ class KafkaLog:
         if found is None:
             raise NotFound(f"There is no topic {name!r}.", "admitone topics create")
         return _topic(found)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete the topic and wait until it is gone."""
-        self.topic(name)
-        self._ask(self._admin.delete_topics([name])[name], f"deleting {name!r}")
-        deadline = time.monotonic() + self._patience_s
-        while name in self._describe([name]):
-            if time.monotonic() > deadline:
-                raise ServiceUnreachable(f"Topic {name!r} does not go away.", "try again later")
-            time.sleep(0.02)
 
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""
@@ -197,7 +181,7 @@ class KafkaLog:
     def _check(self, topic: Topic) -> None:
         found = self._describe([topic.name]).get(topic.name)
         if found is None or str(found.topic_id) != topic.topic_id:
-            raise _gone(topic)
+            raise gone(topic)
 
     def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
         self._check(topic)
@@ -207,7 +191,7 @@ class KafkaLog:
             f"asking how far {topic.name!r} goes",
         )
         if len(answers) < topic.partitions:
-            raise _gone(topic)
+            raise gone(topic)
         found = {place.partition: answer.offset for place, answer in answers.items()}
         return [found[number] for number in range(topic.partitions)]
 
@@ -221,16 +205,15 @@ class KafkaLog:
 
     def _await_topic(self, name: str) -> Topic:
         """Return a topic once all of its partitions have a leader."""
-        deadline = time.monotonic() + self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             found = self._describe([name]).get(name)
             if found is not None and all(part.leader is not None for part in found.partitions):
                 return _topic(found)
-            if time.monotonic() > deadline:
+            if not patience.pause():
                 raise ServiceUnreachable(
                     f"Topic {name!r} has partitions without a leader.", "check the brokers"
                 )
-            time.sleep(0.02)
 
     def _not_created(self, name: str, error: KafkaError) -> Exception:
         if error.code() in (KafkaError.INVALID_REPLICATION_FACTOR, KafkaError.INVALID_PARTITIONS):
@@ -246,15 +229,14 @@ class KafkaLog:
 
     def _answers(self, ask: Callable[[], Mapping[Any, Any]], doing: str) -> dict[Any, Any]:
         """Return what the brokers say about each thing that exists; a question that was cut off is asked again."""
-        deadline = time.monotonic() + self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             try:
                 return dict(self._existing(ask()))
             except KafkaException as failure:
                 error = error_of(failure)
-                if error.code() not in _PASSES or time.monotonic() > deadline:
+                if error.code() not in _PASSES or not patience.pause():
                     raise explained(error, doing) from failure
-                time.sleep(0.05)
 
     def _existing(self, futures: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         for thing, future in futures.items():
@@ -263,12 +245,6 @@ class KafkaLog:
             except KafkaException as failure:
                 if error_of(failure).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise
-
-    def _ask(self, future: Any, doing: str) -> Any:
-        try:
-            return self._answer(future)
-        except KafkaException as failure:
-            raise explained(error_of(failure), doing) from failure
 
     def _answer(self, future: Any) -> Any:
         """Wait for a broker's answer, unless it is sure that none will come."""
@@ -286,10 +262,3 @@ class KafkaLog:
 
 def _topic(description: TopicDescription) -> Topic:
     return Topic(description.name, str(description.topic_id), len(description.partitions))
-
-
-def _gone(topic: Topic) -> NotFound:
-    return NotFound(
-        f"Topic {topic.name!r} with id {topic.topic_id} is gone; it was deleted, perhaps recreated.",
-        "run again: a recreated topic is read from its beginning",
-    )

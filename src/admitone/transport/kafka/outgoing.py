@@ -27,7 +27,8 @@ class Part:
         self.rows = table.num_rows
         self._table = table
         self._partitions = table["partition"].to_numpy()
-        self._errors: list[KafkaError] = []
+        self.errors: list[KafkaError] = []
+        """What went wrong with single records: one failure takes the rest of a queue with it."""
         # Reports of one partition come in the order of its records, unless something fails.
         self._delivered: dict[int, list[int | None]] = {}
         self._last: dict[int, Message] = {}
@@ -36,7 +37,7 @@ class Part:
     @property
     def failed(self) -> bool:
         """Whether a record was not delivered."""
-        return bool(self._errors)
+        return bool(self.errors)
 
     @property
     def appended_at(self) -> int:
@@ -67,14 +68,6 @@ class Part:
             yield start, end
             start = end
 
-    def not_sent(self, error: KafkaError) -> None:
-        """Note that a record was not taken by the client itself."""
-        self._errors.append(error)
-
-    def errors(self) -> list[KafkaError]:
-        """Return what went wrong, the most telling first: one failure takes the rest of a queue with it."""
-        return sorted(self._errors, key=telling)
-
     def offsets(self) -> pa.Int64Array:
         """Return where each record went; none where the broker did not say."""
         given = np.empty(self.rows, dtype=object)
@@ -84,7 +77,7 @@ class Part:
 
     def _report(self, partition: int) -> Report:
         delivered = self._delivered[partition] = []
-        note, fail, last = delivered.append, self._errors.append, self._last
+        note, fail, last = delivered.append, self.errors.append, self._last
 
         def report(error: KafkaError | None, message: Message) -> None:
             if error is not None:

@@ -22,8 +22,8 @@ from admitone.core.errors import (
     RecordsRefused,
     ServiceUnreachable,
 )
-from admitone.infra.collector import garbage_collection_paused
 from admitone.infra.crash_points import crash_point
+from admitone.infra.memory import garbage_collection_paused
 from admitone.transport.kafka.clients import Options, connect
 from admitone.transport.kafka.complaints import FENCED, REFUSED, Complaints, error_of, explained
 from admitone.transport.kafka.outgoing import Part, Sizes, says_nothing, telling
@@ -116,7 +116,7 @@ class KafkaProducer:
     def _failure(self, parts: list[Part]) -> bool:
         """Give a failed transaction up; return whether it was for a refusal, or is only worth another try."""
         self._abort()
-        error = min((error for part in parts for error in part.errors()[:1]), key=telling)
+        error = min((error for part in parts for error in part.errors), key=telling)
         refused = error.code() in REFUSED
         if not refused and not (self._skipped and says_nothing(error)):
             raise self._not_written(error)
@@ -150,7 +150,7 @@ class KafkaProducer:
                     producer.poll(0.1)
                     continue
                 except KafkaException as failure:
-                    part.not_sent(error_of(failure))
+                    part.errors.append(error_of(failure))
                 break
             if row % _SERVED_EVERY == 0:
                 producer.poll(0)

@@ -1,0 +1,40 @@
+"""What happens to a log behind the back of those who use it, done as its administrator would."""
+
+from __future__ import annotations
+
+import time
+
+from admitone.transport.folder_log import FolderLog
+from admitone.transport.kafka.kafka_log import KafkaLog
+from admitone.transport.port import Topic, Transport
+
+_PATIENCE_S = 60.0
+
+
+def delete_topic(transport: Transport, name: str) -> None:
+    """Delete a topic; of a folder log its files stay, but are no part of the log."""
+    topic_id = transport.topic(name).topic_id
+    if isinstance(transport, KafkaLog):
+        transport._admin.delete_topics([name])[name].result(_PATIENCE_S)
+        deadline = time.monotonic() + _PATIENCE_S
+        while transport.describe([name]):
+            assert time.monotonic() < deadline, f"{name} does not go away"
+            time.sleep(0.02)
+        return
+    assert isinstance(transport, FolderLog)
+    with transport._manifest.transaction() as db:
+        for table in ("file", "partition", "topic"):
+            db.execute(f"DELETE FROM {table} WHERE topic_id = ?", (topic_id,))  # noqa: S608
+
+
+def truncate(transport: Transport, topic: Topic, partition: int, before: int) -> None:
+    """Drop whole files of a folder log that lie before an offset, as a broker's retention does."""
+    assert isinstance(transport, FolderLog)
+    with transport._manifest.transaction() as db:
+        names = db.execute(
+            "DELETE FROM file WHERE topic_id = ? AND partition = ? AND base_offset + records <= ?"
+            " RETURNING name",
+            (topic.topic_id, partition, before),
+        ).fetchall()
+    for (name,) in names:
+        (transport.path / name).unlink(missing_ok=True)
