@@ -206,14 +206,12 @@ class _Question:
     def __init__(
         self, reader: SketchReader, rules: Sequence[ItemRule], history: HistoryReader | None
     ) -> None:
-        state = reader.state()
-        if state.clock is None:
+        self._context = ViewContext(reader, rules)
+        self.state = self._context.state
+        if self.state.clock is None:
             raise NotFound("Nothing has been counted yet.", "admitone run")
-        self.state = state
-        self.usual_k = state.parameters.sketch.k
-        self._reader = reader
+        self.usual_k = self.state.parameters.sketch.k
         self._history = history
-        self._context = ViewContext(state, rules)
         self._present = set(reader.windows())
         self._past: dict[Window, bool] | None = None
 
@@ -262,7 +260,7 @@ class _Question:
     def known_in(self, windows: Sequence[Window], name: str) -> Iterator[ListView]:
         """Yield what is known about a list in each window; one that is empty is an answer, too."""
         present = [window for window in windows if window in self._present]
-        found = {known.window: known for known in self._context.known(self._reader, present, name)}
+        found = {known.window: known for known in self._context.known(present, name)}
         for window in windows:
             yield found.get(window) or self._elsewhere(window, name)
 

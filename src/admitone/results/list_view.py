@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from admitone.analytics.port import SketchReader
-from admitone.analytics.store_state import StoreState
 from admitone.core.items import ItemRule, split_list
 from admitone.core.sketches import RankedItem, WindowSketch
 from admitone.core.summary import Bounds
 from admitone.core.windows import Window
 from admitone.results.port import ListResult
-
-
-class ListView(Protocol):
-    """Answers about one list in one window."""
-
-    def result(self, k: int | None = None) -> ListResult:
-        """Return the heaviest items, as many as are usual or as many as wanted."""
-
-    def bounds(self, item: str) -> Bounds:
-        """Return lower <= true count <= upper, for any item."""
 
 
 class FromSketches:
@@ -65,7 +53,7 @@ class FromSketches:
         )
 
     def bounds(self, item: str) -> Bounds:
-        """Return lower <= true count <= upper."""
+        """Return lower <= true count <= upper, for any item."""
         return self.sketch.bounds(item)
 
 
@@ -80,30 +68,33 @@ class FromHistory:
         return replace(self._result, items=self._result.items[:k])
 
     def bounds(self, item: str) -> Bounds:
-        """Return lower <= true count <= upper."""
+        """Return lower <= true count <= upper, for any item."""
         for entry in self._result.items:
             if entry.item == item:
                 return Bounds(entry.lower, entry.upper)
         return Bounds(0, self._result.unlisted_upper)
 
 
-class ViewContext:
-    """The state of the store that sketches are read from, and the rules they were counted by."""
+ListView = FromSketches | FromHistory
+"""Answers about one list in one window."""
 
-    def __init__(self, state: StoreState, rules: Sequence[ItemRule]) -> None:
-        self.state = state
-        self.fence = "" if state.point is None else state.point.fence
+
+class ViewContext:
+    """A store that sketches are read from, its state, and the rules they were counted by."""
+
+    def __init__(self, reader: SketchReader, rules: Sequence[ItemRule]) -> None:
+        self._reader = reader
+        self.state = reader.state()
+        self.fence = "" if self.state.point is None else self.state.point.fence
         self._types = {rule.dimension: rule.item_type for rule in reversed(rules)}
 
     def item_type(self, name: str) -> str | None:
         """Return what kind of items a list has."""
         return self._types.get(split_list(name)[0])
 
-    def known(
-        self, reader: SketchReader, windows: Iterable[Window], name: str
-    ) -> Iterator[FromSketches]:
+    def known(self, windows: Iterable[Window], name: str) -> Iterator[FromSketches]:
         """Yield what the sketches know about a list in some windows; empty ones are left out."""
-        for window, sketch in reader.sketches(windows, name):
+        for window, sketch in self._reader.sketches(windows, name):
             yield FromSketches(window, name, sketch, self)
 
     def nothing(self, window: Window, name: str) -> FromSketches:
