@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
@@ -15,7 +15,7 @@ from admitone.ops.close import close
 from admitone.ops.status import RunLine, StatusDocument, run_lines
 from admitone.ops.status import status as look
 from admitone.service.door.door import DoorDocument
-from admitone.service.http.context import Operator, Reader, Service, answer
+from admitone.service.http.context import Operator, Question, Reader, Service, answer
 from admitone.service.http.openapi import problems
 from admitone.service.http.problems import Details, Refused
 from admitone.service.live.run_views import RunDocument
@@ -25,10 +25,8 @@ router = APIRouter(prefix="/v1")
 RunId = Annotated[str, Path(min_length=1, max_length=1_000, examples=["default"])]
 
 
-class Closure(BaseModel):
+class Closure(Question):
     """What may be missing although it is required."""
-
-    model_config = ConfigDict(extra="forbid")
 
     waive: list[str] = Field(
         default=[], max_length=100, description="Required families without admissions."
