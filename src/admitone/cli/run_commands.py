@@ -180,9 +180,9 @@ def print_status(found: Status) -> None:
     console = out()
     console.print(f"running: process {process['pid']}" if process else "running: nothing")
     console.print(
-        f"waiting: {number(lag.undecided)} undecided, {number(lag.uncounted)} uncounted,"
-        f" {number(lag.in_flight)} in flight, {number(lag.ambiguous)} ambiguous,"
-        f" {number(lag.pending_evidence)} blocks without evidence"
+        f"waiting: {number(lag.boundary.waiting)} undecided, {number(lag.analytics.waiting)} uncounted,"
+        f" {number(lag.boundary.in_flight)} in flight, {number(lag.boundary.ambiguous)} ambiguous,"
+        f" {number(lag.boundary.pending_evidence)} blocks without evidence"
     )
     if lag.dedup is not None or lag.state is not None:
         console.print(
@@ -195,7 +195,7 @@ def print_status(found: Status) -> None:
                 **dedup.figures,
             }  # fmt: skip
             console.print(f"         {what}: {_counted(figures).replace('_', ' ')}", soft_wrap=True)
-    raw, admitted = lag.raw_replays, lag.admitted_replays
+    raw, admitted = lag.boundary.replays, lag.analytics.replays
     if any((*raw.values(), *admitted.values())):
         console.print(
             f"replays: {number(raw['replayed'])} among deliveries,"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import orjson
 from typing_extensions import TypedDict
 
+from admitone.boundary.admission import wall_clock
 from admitone.core.errors import AdmitoneError, Fenced
 from admitone.infra.memory import keep_freed_memory
 from admitone.ops.lag import Lag, LagMeter
@@ -117,7 +118,7 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
                 # Afterwards, so that a log which looks finished is still the one that is read.
                 _must_be_well(queries, settings, plan)
                 report(lag)
-                if to_count and (lag.admitted or not plan.boundary):
+                if to_count and (lag.analytics.partitions or not plan.boundary):
                     # Where every admitted topic is missing there is nothing to count, but much to decide.
                     queries.append(analytics_query(spark, settings, plan.trigger))
                     to_count = False
@@ -148,11 +149,11 @@ def outcomes(lag: Lag, plan: Plan) -> Iterator[PipelineOutcome | DedupOutcome | 
     """Yield how far the pipelines that ran have come."""
     if plan.boundary or plan.analytics:
         yield {
-            "decided": lag.decided,
-            "undecided": lag.undecided,
-            "uncounted": lag.uncounted,
-            "ambiguous": lag.ambiguous,
-            "re_read": lag.re_read,
+            "decided": lag.boundary.done,
+            "undecided": lag.boundary.waiting,
+            "uncounted": lag.analytics.waiting,
+            "ambiguous": lag.boundary.ambiguous,
+            "re_read": lag.boundary.re_read,
         }
     if plan.dedup and lag.dedup is not None:
         yield {
@@ -223,7 +224,7 @@ def _superseded(settings: Settings, plan: Plan) -> Fenced | None:
 def _announced(settings: Settings, plan: Plan) -> Iterator[None]:
     for name, queries in plan.notes.items():
         said: RunningNote = {
-            "pid": os.getpid(), "queries": [*queries], "started_at": int(time.time() * 1000),
+            "pid": os.getpid(), "queries": [*queries], "started_at": wall_clock(),
         }  # fmt: skip
         note = _note(settings, name)
         note.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Literal, cast
 from typing_extensions import TypedDict
 
 from admitone.core.contract import TopicDocument
-from admitone.ops.lag import DedupLag, Lag, Replays, Waiting
+from admitone.ops.lag import Lag, QueryLag, Replays, Waiting
 from admitone.ops.run import RunningNote, running
 from admitone.ops.stores import Stores
 from admitone.spark.checkpoints import StateFigures
@@ -88,8 +88,8 @@ class Status:
         return {
             "running": self.running,
             **lag.waiting(),
-            "re_read": lag.re_read,
-            "replays": {"boundary": lag.raw_replays, "analytics": lag.admitted_replays},
+            "re_read": lag.boundary.re_read,
+            "replays": {"boundary": lag.boundary.replays, "analytics": lag.analytics.replays},
             "drift": [checked.document() for checked in lag.drift],
             "runs": run_lines(self.runs),
             "partitions": [
@@ -124,7 +124,7 @@ def run_lines(runs: Mapping[str, str]) -> list[RunLine]:
     return [{"run_id": run_id, "state": cast(RunState, state)} for run_id, state in runs.items()]
 
 
-def _dedup(lag: DedupLag | None) -> DedupDocument | None:
+def _dedup(lag: QueryLag | None) -> DedupDocument | None:
     if lag is None:
         return None
     return {
