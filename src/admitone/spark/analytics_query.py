@@ -8,7 +8,6 @@ and a batch that was counted before is recognised by them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
@@ -21,6 +20,7 @@ from admitone.analytics.batch_counter import BatchCounter
 from admitone.analytics.counting import build_deltas, count_batches
 from admitone.analytics.port import NOTHING_READ, CountedBatch, PartitionRead, SketchStore
 from admitone.boundary import open_boundary
+from admitone.boundary.admission import wall_clock
 from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import keep_freed_memory
@@ -28,8 +28,8 @@ from admitone.results.publisher import Publisher
 from admitone.settings import Settings
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import Begin, begin_at, counted_log_stream, unpacked
-from admitone.spark.query_companion import QueryCompanion
+from admitone.spark.log_stream import Begin, begin_at, log_stream, unpacked
+from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.transport.port import Topic
 
 QUERY = "analytics"
@@ -59,18 +59,12 @@ def analytics_query(
     topics = CountedTopics(present)
     begin = begin_at(boundary.transport, topics.topics, next_offsets(store, topics.ids))
     note_begin(store, begin)
-    stream = counted_log_stream(spark, settings, begin, settings.topk.max_per_trigger)
+    limit = settings.topk.max_per_trigger
+    stream = log_stream(spark, settings, begin, limit, packed=True, counted=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
-    ends = partial(batch_ends, checkpoint)
-    query = (
-        stream.writeStream.queryName(QUERY)
-        .foreachBatch(count_into(store, settings, topics, ends))
-        .option("checkpointLocation", checkpoint.as_uri())
-        .trigger(processingTime=trigger)
-        .start()
-    )
-    query.beside = Answering(topics, Publisher(settings))
-    return query
+    work = count_into(store, settings, topics, partial(batch_ends, checkpoint))
+    beside = Answering(topics, Publisher(settings))
+    return start_query(QUERY, stream, work, checkpoint, trigger, beside)
 
 
 class Answering(QueryCompanion):
@@ -146,7 +140,7 @@ def note_begin(store: SketchStore, begin: Begin) -> None:
         if (topic.topic_id, number) not in known
     ]
     if reads:
-        store.commit(CountedBatch(reads, {}, [], _now()))
+        store.commit(CountedBatch(reads, {}, [], wall_clock()))
 
 
 def count_into(
@@ -166,7 +160,7 @@ def count_into(
 
     def count(batch: DataFrame, batch_id: int) -> None:
         plan = counting.plan()  # 1
-        counted_at = _now()
+        counted_at = wall_clock()
 
         def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             keep_freed_memory()
@@ -190,7 +184,3 @@ def count_into(
         crash_point("analytics.committed")
 
     return count
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -25,8 +25,8 @@ from admitone.infra.memory import keep_freed_memory
 from admitone.settings import Settings
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import begin_at, packed_log_stream, unpacked
-from admitone.spark.query_companion import QueryCompanion
+from admitone.spark.log_stream import begin_at, log_stream, unpacked
+from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.transport.port import Topic, Transport
 from admitone.transport.topic_contract import dedup_source, raw_topic
 
@@ -70,18 +70,11 @@ def flow_query(spark: SparkSession, settings: Settings, flow: Flow, trigger: str
     expire(boundary)
     begin = begin_at(boundary.transport, [topic], {topic.name: next_offsets(boundary, topic)})
     note_read(boundary, topic, dict(enumerate(begin[topic])))
-    stream = packed_log_stream(spark, settings, begin, settings.transport.max_per_trigger)
+    stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger, packed=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), flow.query)
     beside = Deciding(SourceTopic(boundary.transport, topic))
-    query = (
-        stream.writeStream.queryName(flow.query)
-        .foreachBatch(admit_batch(settings, flow, beside, generation, checkpoint))
-        .option("checkpointLocation", checkpoint.as_uri())
-        .trigger(processingTime=trigger)
-        .start()
-    )
-    query.beside = beside
-    return query
+    work = admit_batch(settings, flow, beside, generation, checkpoint)
+    return start_query(flow.query, stream, work, checkpoint, trigger, beside)
 
 
 def expire(boundary: Boundary) -> None:

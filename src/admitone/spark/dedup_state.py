@@ -25,8 +25,8 @@ from admitone.spark.boundary_query import SourceTopic
 from admitone.spark.checkpoints import read_figures, state_checkpoint, write_figures
 from admitone.spark.deduplicate import KEY, REASON, TIME, deduplicate, keyed
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import log_stream
-from admitone.spark.query_companion import QueryCompanion
+from admitone.spark.log_stream import begin_at, log_stream
+from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.spark.rocksdb import state_metrics, use_rocksdb
 from admitone.transport import open_transport
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
@@ -62,17 +62,14 @@ def state_dedup_query(
     checkpoint = state_checkpoint(settings, topic)
     checkpoint.mkdir(parents=True, exist_ok=True)
     figures = Figures(checkpoint)
-    stream = log_stream(spark, settings, [topic.name], {}, settings.transport.max_per_trigger)
-    query = (
-        judged(stream, settings, checkpoint)
-        .writeStream.queryName("deduplicate")
-        .foreachBatch(write_batch(settings, figures))
-        .option("checkpointLocation", checkpoint.as_uri())
-        .trigger(processingTime=trigger)
-        .start()
+    begin = begin_at(transport, [topic], {})
+    stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger)
+    work, beside = (
+        write_batch(settings, figures),
+        Remembering(SourceTopic(transport, topic), figures),
     )
-    query.beside = Remembering(SourceTopic(transport, topic), figures)
-    return query
+    judged_stream = judged(stream, settings, checkpoint)
+    return start_query("deduplicate", judged_stream, work, checkpoint, trigger, beside)
 
 
 class Remembering(QueryCompanion):

@@ -71,7 +71,7 @@ def kafka_stream(
     max_per_trigger: int,
     *,
     packed: bool,
-    counted: bool = False,
+    counted: bool,
 ) -> DataFrame:
     """Return topics as a stream that begins at the given next offsets; a gap ends it."""
     reader = spark.readStream.format("kafka")
