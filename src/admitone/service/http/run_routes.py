@@ -74,4 +74,4 @@ async def show_run(_: Reader, service: Service, run: RunId) -> Response:
 async def status(_: Reader, service: Service) -> Response:
     """Show what is running, how far behind it is, and which topics are not as agreed."""
     found = await service.executor.run(look, service.stores)
-    return answer(ServiceStatus(**found.document(), door=service.door.document()))
+    return answer(ServiceStatus(**found, door=service.door.document()))
