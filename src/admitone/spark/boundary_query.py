@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -113,8 +114,14 @@ def admit_batch(
             raise changed
         boundary.recover(generation)
         # A checkpoint folder is this query's alone, so its name stands for everything since the query began.
-        task = admit_partition(
-            settings, flow.open, topic, generation, boundary.writable, checkpoint.name
+        task = partial(
+            admit_partition,
+            settings,
+            flow.open,
+            topic,
+            generation,
+            boundary.writable,
+            checkpoint.name,
         )
         with told_in_a_line():
             batch.mapInArrow(task, _SUMMARY).collect()
@@ -199,26 +206,23 @@ def admit_partition(
     generation: int,
     writable: Writable,
     session: str,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what one task does with its partition: gather Arrow batches into blocks and admit them."""
-
-    def admit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_freed_memory()
-        boundary = open_it(settings, writable)
-        owned: OwnedPartition | None = None
-        for records in gathered(unpacked(batches), settings.pipeline.max_block):
-            if owned is None:
-                owned = boundary.own(topic, records["partition"][0].as_py(), generation, session)
-            for block in owned.admit(records):
-                yield pa.RecordBatch.from_pydict(
-                    {
-                        "block_id": [block.block_id],
-                        "deliveries": [block.deliveries],
-                        "admitted": [block.admitted],
-                    }
-                )
-
-    return admit
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Do one task: gather the Arrow batches of its partition into blocks and admit them."""
+    keep_freed_memory()
+    boundary = open_it(settings, writable)
+    owned: OwnedPartition | None = None
+    for records in gathered(unpacked(batches), settings.pipeline.max_block):
+        if owned is None:
+            owned = boundary.own(topic, records["partition"][0].as_py(), generation, session)
+        for block in owned.admit(records):
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "block_id": [block.block_id],
+                    "deliveries": [block.deliveries],
+                    "admitted": [block.admitted],
+                }
+            )
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
