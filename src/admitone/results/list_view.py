@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from admitone.analytics.port import SketchReader
 from admitone.core.items import ItemRule, split_list
@@ -13,25 +13,23 @@ from admitone.core.windows import Window
 from admitone.results.port import ListResult
 
 
+@dataclass(frozen=True, slots=True)
 class FromSketches:
     """What the sketches know."""
 
-    def __init__(
-        self, window: Window, name: str, sketch: WindowSketch, context: ViewContext
-    ) -> None:
-        self.window = window
-        self.sketch = sketch
-        self._name = name
-        self._context = context
+    window: Window
+    name: str
+    sketch: WindowSketch
+    context: ViewContext
 
     def result(self, k: int | None = None) -> ListResult:
         """Return the heaviest items, as many as are usual or as many as wanted."""
-        state, sketch = self._context.state, self.sketch
+        state, sketch = self.context.state, self.sketch
         ranked, unlisted = sketch.ranking(state.parameters.sketch.k if k is None else k)
         return ListResult(
             window=self.window,
-            name=self._name,
-            item_type=self._context.item_type(self._name),
+            name=self.name,
+            item_type=self.context.item_type(self.name),
             total=sketch.total,
             late=sketch.late,
             distinct=sketch.summary.distinct(),
@@ -49,7 +47,7 @@ class FromSketches:
                 "max_values": state.parameters.max_values,
             },
             items=tuple(ranked),
-            fence=self._context.fence,
+            fence=self.context.fence,
         )
 
     def bounds(self, item: str) -> Bounds:
@@ -57,22 +55,22 @@ class FromSketches:
         return self.sketch.bounds(item)
 
 
+@dataclass(frozen=True, slots=True)
 class FromHistory:
     """What the history knows: the items that were listed, and a bound for all others."""
 
-    def __init__(self, result: ListResult) -> None:
-        self._result = result
+    written: ListResult
 
     def result(self, k: int | None = None) -> ListResult:
         """Return the heaviest items that were listed."""
-        return replace(self._result, items=self._result.items[:k])
+        return replace(self.written, items=self.written.items[:k])
 
     def bounds(self, item: str) -> Bounds:
         """Return lower <= true count <= upper, for any item."""
-        for entry in self._result.items:
+        for entry in self.written.items:
             if entry.item == item:
                 return Bounds(entry.lower, entry.upper)
-        return Bounds(0, self._result.unlisted_upper)
+        return Bounds(0, self.written.unlisted_upper)
 
 
 ListView = FromSketches | FromHistory

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from admitone.ops.stores import Stores
 from admitone.ops.tokens import Role
 from admitone.results.documents import TopAnswer
-from admitone.results.redis_answers import KEPT_IN, RedisAnswers
+from admitone.results.redis import KEPT_IN, RedisAnswers
 from admitone.service.bounded_executor import BoundedExecutor
 from admitone.service.door.door import Door
 from admitone.service.door.maintenance import Maintenance
