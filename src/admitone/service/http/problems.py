@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Final, Literal, NotRequired
 
@@ -78,21 +79,16 @@ class Problem(Details):
     remedy: NotRequired[Annotated[str, Field(examples=["did you mean 'url'?"])]]
 
 
+@dataclass(eq=False)
 class Refused(Exception):
     """A request that is answered with a problem document of its own making."""
 
-    def __init__(
-        self,
-        status: HTTPStatus,
-        code: str,
-        detail: str,
-        remedy: str | None = None,
-        headers: dict[str, str] | None = None,
-        details: Details | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.status, self.code, self.detail, self.remedy = status, code, detail, remedy
-        self.headers, self.details = headers or {}, details or Details()
+    status: HTTPStatus
+    code: str
+    detail: str
+    remedy: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    details: Details = field(default_factory=Details)
 
 
 ACTED_ON: Final = (Refused, AdmitoneError, HTTPException, RequestValidationError)
@@ -124,11 +120,7 @@ def refusal_of(error: Exception) -> Refused:
         return _invalid(error)
     if isinstance(error, HTTPException):
         return _http(error)
-    return Refused(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "INTERNAL",
-        OUR_MISTAKE,
-    )
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL", OUR_MISTAKE)
 
 
 def tell_problems(app: FastAPI) -> None:
