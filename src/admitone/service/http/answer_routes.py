@@ -21,7 +21,7 @@ from admitone.results.documents import (
     WindowTotals,
 )
 from admitone.service.http.context import Question, Reader, Service, answer, ask
-from admitone.service.http.openapi import problems
+from admitone.service.http.problems import problems
 
 router = APIRouter(prefix="/v1")
 

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
@@ -22,11 +24,16 @@ from admitone.service.http import probe_routes as probes_api
 from admitone.service.http import run_routes as runs_api
 from admitone.service.http.context import ServiceContext
 from admitone.service.http.metrics import Metrics
-from admitone.service.http.openapi import describe
-from admitone.service.http.problems import tell_problems
+from admitone.service.http.problems import REFERENCE, Problem, tell_problems
 from admitone.service.http.protection import Protection
 from admitone.settings import Settings
 
+_ABOUT: Final = """\
+Every event gets in once and gets a ticket, or you know why not.
+
+Errors are problem documents (RFC 9457) with a stable `code` and, where there is one, a `remedy`. Documents are those of
+the command line's `--json`. Lists come in pages: hand `next` back as `cursor`.
+"""
 _EVENTS: Final = "/v1/events"
 (_ROUTE,) = events_api.router.routes
 ROUTERS: Final = (events_api, decisions_api, runs_api, answers_api, live_api, probes_api)
@@ -53,7 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
     for module in ROUTERS:
         app.include_router(module.router)
     _serve_pages(app)
-    describe(app, version("admitone"), tokens=not context.access.is_open)
+    _describe(app, version("admitone"), tokens=not context.access.is_open)
     return app
 
 
@@ -83,6 +90,27 @@ class EventsFastPath:
         scope["app"], scope["route"] = self._app, _ROUTE
         response = await events_api.deliver(Request(scope, receive))
         await response(scope, receive, send)
+
+
+def _describe(app: FastAPI, version: str, *, tokens: bool) -> None:
+    """Let an app describe itself, its problem documents included."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(
+                title="admitone", version=version, description=_ABOUT, routes=app.routes
+            )
+            components = schema.setdefault("components", {})
+            problem = TypeAdapter(Problem).json_schema(ref_template=REFERENCE.format("{model}"))
+            described = {**problem.pop("$defs"), "Problem": problem}
+            components["schemas"] = {**described, **components.get("schemas", {})}
+            if tokens:
+                components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+                schema["security"] = [{"token": []}]
+            app.openapi_schema = schema
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
 
 
 def _serve_pages(app: FastAPI) -> None:

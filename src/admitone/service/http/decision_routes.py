@@ -37,7 +37,7 @@ from admitone.service.http.context import (
     ask,
 )
 from admitone.service.http.json_difference import Change, difference
-from admitone.service.http.openapi import problems
+from admitone.service.http.problems import problems
 
 router = APIRouter(prefix="/v1")
 

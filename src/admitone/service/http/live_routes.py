@@ -16,7 +16,7 @@ from admitone.results.documents import TopAnswer
 from admitone.service.bounded_executor import Busy
 from admitone.service.http.answer_routes import Dimension, K, Where, Window
 from admitone.service.http.context import Question, Reader, Service, ServiceContext
-from admitone.service.http.openapi import problems
+from admitone.service.http.problems import problems
 from admitone.service.live.live_feed import EVERY_S, PARTS, Trouble
 
 router = APIRouter(prefix="/v1")

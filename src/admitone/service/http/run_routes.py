@@ -16,8 +16,7 @@ from admitone.ops.status import RunLine, StatusDocument, run_lines
 from admitone.ops.status import status as look
 from admitone.service.door.door import DoorDocument
 from admitone.service.http.context import Operator, Question, Reader, Service, answer
-from admitone.service.http.openapi import problems
-from admitone.service.http.problems import Details, Refused
+from admitone.service.http.problems import Details, Refused, problems
 from admitone.service.live.run_views import RunDocument
 
 router = APIRouter(prefix="/v1")
