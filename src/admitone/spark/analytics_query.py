@@ -89,14 +89,10 @@ class CountedTopics:
     def __init__(self, present: Present) -> None:
         self._present = present
         self._topics = present()
+        self.topics = list(self._topics.values())
         self.ids = {name: topic.topic_id for name, topic in self._topics.items()}
         if not self.ids:
             raise ContractDrift("None of the admitted topics is there.", "admitone topics create")
-
-    @property
-    def topics(self) -> list[Topic]:
-        """Return the topics themselves."""
-        return list(self._topics.values())
 
     def error(self) -> IntegrityError | None:
         """Return what to say when they are no longer the same: offsets of another topic mean nothing."""

@@ -70,9 +70,7 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
         **(kafka_packages() if settings.transport.kind == "kafka" else {}),
         **settings.spark.options,
     }
-    builder = SparkSession.builder.appName(name).master(settings.spark.master)
-    for key, value in options.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.appName(name).master(settings.spark.master).config(map=options)
     with _output_to(settings.resolve(LOG)):
         try:
             return builder.getOrCreate()
