@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from admitone.core.decisions import BlockState
 from admitone.core.errors import NotFound
 from admitone.evidence.contract import check_topics
 from admitone.ledger import open_ledger_reader
-from admitone.ledger.model import SourceInfo, UpstreamInfo
+from admitone.ledger.model import UpstreamInfo
 from admitone.settings import Settings
 from admitone.spark.checkpoints import StateFigures, committed_ends, read_figures, state_checkpoint
 from admitone.transport import open_transport
@@ -172,8 +172,12 @@ class LagMeter:
             left = Counter[BlockState]()
             for block in unsettled:
                 left[block.state] += block.deliveries if block.source in owned else 0
+            reached = {
+                (info.topic_id, source.partition): _Reached(info.next_offset, info.decided)
+                for source, info in owned.items()
+            }
             return QueryLag(
-                self._partitions(topic, _decided(owned.values())),
+                self._partitions(topic, reached),
                 left[BlockState.IN_FLIGHT],
                 left[BlockState.AMBIGUOUS],
                 len(self._ledger.pending_evidence(pipeline)),
@@ -253,14 +257,6 @@ class LagMeter:
                 topic, lag.partition, lag.done, lag.end
             )
         return replace(lag, done=self._reached[key])
-
-
-def _decided(sources: Iterable[SourceInfo]) -> dict[tuple[str, int], _Reached]:
-    """Return how far each partition of a topic is decided."""
-    return {
-        (info.topic_id, info.source.partition): _Reached(info.next_offset, info.decided)
-        for info in sources
-    }
 
 
 def _replays(seen: Sequence[UpstreamInfo] | Sequence[Mark]) -> Replays:

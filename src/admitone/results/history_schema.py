@@ -91,15 +91,13 @@ class Span(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """Return what the names of its tables end with."""
+        """Return what the names of its tables end with, and its keys begin with."""
         return self.kind if self.kind == "global" else f"{self.kind}_{self.digits}"
 
     @property
     def bounds(self) -> tuple[str, str]:
         """Return the first key and the one after the last: `:` follows 9, and `a` follows nothing of ours."""
-        if self.kind == "global":
-            return "global", "global:"
-        return f"{self.kind}_{self.digits}", f"{self.kind}_{self.digits}:"
+        return self.suffix, f"{self.suffix}:"
 
     @property
     def end_ms(self) -> int | None:

@@ -135,8 +135,7 @@ def _lacking(
 ) -> tuple[bool, Mapping[str, Collection[Window]]]:
     """Return whether an outlet lacks everything, and the windows of each list that it lacks."""
     state = context.state
-    if before is None:
-        before = Point(-1, -1, 0, 0)
+    before = before or Point(-1, -1, 0, 0)
     whole, lists = reader.changes(before.generation, before.revision)
     if whole:
         return True, lists
