@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import orjson
 from typing_extensions import TypedDict
 
-from admitone.boundary.admission import wall_clock
 from admitone.core.errors import AdmitoneError, Fenced
 from admitone.infra.memory import keep_freed_memory
 from admitone.ops.lag import Lag, LagMeter
@@ -224,7 +223,7 @@ def _superseded(settings: Settings, plan: Plan) -> Fenced | None:
 def _announced(settings: Settings, plan: Plan) -> Iterator[None]:
     for name, queries in plan.notes.items():
         said: RunningNote = {
-            "pid": os.getpid(), "queries": [*queries], "started_at": wall_clock(),
+            "pid": os.getpid(), "queries": [*queries], "started_at": int(time.time() * 1000),
         }  # fmt: skip
         note = _note(settings, name)
         note.parent.mkdir(parents=True, exist_ok=True)

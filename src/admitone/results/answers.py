@@ -186,12 +186,9 @@ class Answers:
         configured = {a for r in self._rules if r.dimension == dimension for a in r.group_by}
         known = sorted(attributes.keys() | configured)
         if attribute not in known:
-            raise NotFound(
-                f"{dimension} is not grouped by {attribute!r}.",
-                _instead(attribute, known)
-                if known
-                else f"add group_by to [[items]] of {dimension}",
-            )
+            add = f"add group_by to [[items]] of {dimension}"
+            remedy = _instead(attribute, known) if known else add
+            raise NotFound(f"{dimension} is not grouped by {attribute!r}.", remedy)
         kept = attributes.get(attribute, NOTHING_KEPT)
         if value not in kept.listed:
             problem = f"{dimension} has no list for {where}."
