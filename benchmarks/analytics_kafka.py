@@ -283,7 +283,7 @@ def _answers(settings: Settings) -> dict[str, Any]:
 def _progress(settings: Settings) -> Iterator[tuple[int, int]]:
     meter = LagMeter(settings)
     while True:
-        partitions = meter.measure().admitted
+        partitions = meter.measure().analytics.partitions
         yield sum(p.done for p in partitions), sum(p.end for p in partitions)
         time.sleep(0.25)
 

@@ -211,7 +211,8 @@ def _progress(settings: Settings) -> Iterator[tuple[int, int, bool]]:
     while True:
         lag = meter.measure()
         idle = lag.idle(boundary=True, analytics=False)
-        yield sum(p.done for p in lag.raw), sum(p.end for p in lag.raw), idle
+        partitions = lag.boundary.partitions
+        yield sum(p.done for p in partitions), sum(p.end for p in partitions), idle
         time.sleep(0.25)
 
 

@@ -134,7 +134,7 @@ def run_query(query: str, home: Path) -> dict[str, float]:
     warm: tuple[float, int] | None = None
     while True:
         lag = meter.measure()
-        partitions = lag.raw if query == "boundary" else lag.admitted
+        partitions = (lag.boundary if query == "boundary" else lag.analytics).partitions
         done, events = sum(p.done for p in partitions), sum(p.end for p in partitions)
         if warm is None and done >= events * 2 / 5:
             warm = (time.monotonic(), done)

@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from scripts.reference.markdown import names, table
 
+from admitone.ops.lag import Lag, PartitionLag, QueryLag
 from admitone.service.http.app import ROUTERS
 from admitone.service.http.context import Operator, Reader
 from admitone.service.http.metrics import Metrics
@@ -69,11 +70,9 @@ def _labels(family: Metric) -> list[str]:
 
 def _stores() -> SimpleNamespace:
     """Return stores of a pipeline with one partition, in which every figure is 0."""
-    one = SimpleNamespace(topic="", partition=0, behind=0)
-    lag = SimpleNamespace(
-        **dict.fromkeys(("undecided", "uncounted", "in_flight", "ambiguous", "pending_evidence"), 0),
-        drift=(), queries=[("", [one])], state=SimpleNamespace(figures={}),
-    )  # fmt: skip
+    one = PartitionLag("", 0, 0, 0)
+    query = QueryLag((one,))
+    lag = Lag(query, query, query, query, ())
     info = SimpleNamespace(pipeline="", topic="", source=one, decided=0, re_read=0, cached=0)
     ledger = SimpleNamespace(runs=dict, sources=lambda: [info])
     return SimpleNamespace(lag=lambda: lag, ledger=ledger)

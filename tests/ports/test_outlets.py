@@ -249,8 +249,8 @@ def test_a_long_list_is_whole(place, tmp_path):
 def results(counts: Counts) -> list[ListResult]:
     """Return every list as it is now."""
     store = counts.store
-    context = ViewContext(store.state(), item_rules(counts.settings))
-    return [known.result() for known in context.known(store, store.windows(), "url")]
+    context = ViewContext(store, item_rules(counts.settings))
+    return [known.result() for known in context.known(store.windows(), "url")]
 
 
 def test_what_is_written_says_which_point_it_is_of(counts):

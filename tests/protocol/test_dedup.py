@@ -176,7 +176,7 @@ def test_the_boundary_sees_only_its_own_lag_and_the_dedup_pipeline_only_its_own(
     dedup.boundary.start(dedup.topic)
 
     lag = LagMeter(boundary.settings).measure()
-    assert (lag.undecided, lag.dedup.waiting, lag.dedup.idle) == (0, 2, False)
+    assert (lag.boundary.waiting, lag.dedup.waiting, lag.dedup.idle) == (0, 2, False)
     dedup.run()
     assert LagMeter(boundary.settings).measure().dedup.idle
 

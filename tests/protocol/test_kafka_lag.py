@@ -45,8 +45,11 @@ def test_nothing_waits_in_empty_topics(pipeline: Pipeline) -> None:
     after = lag_of(pipeline)
 
     for lag in (before, after):
-        assert (lag.undecided, lag.uncounted, lag.decided, lag.counted) == (0, 0, 0, 0)
-        assert [(part.done, part.end, part.behind) for part in lag.raw] == [(0, 0, 0)] * 4
+        assert (lag.boundary.waiting, lag.analytics.waiting) == (0, 0)
+        assert (lag.boundary.done, lag.analytics.done) == (0, 0)
+        assert [(part.done, part.end, part.behind) for part in lag.boundary.partitions] == [
+            (0, 0, 0)
+        ] * 4
         assert lag.idle(boundary=True, analytics=True)
 
 
@@ -58,8 +61,8 @@ def test_deliveries_are_counted_not_offsets(pipeline: Pipeline) -> None:
     done = lag_of(pipeline)
 
     # Each transaction leaves a mark of its own in each partition that it wrote to.
-    assert waiting.undecided == 60 + 3 * 4
-    assert (done.decided, done.undecided) == (60, 0)
+    assert waiting.boundary.waiting == 60 + 3 * 4
+    assert (done.boundary.done, done.boundary.waiting) == (60, 0)
     assert sum(part.end for part in done.raw) == 60 + 3 * 4
 
 
@@ -74,10 +77,11 @@ def test_what_an_open_transaction_hides_does_not_wait_yet(
     shown = lag_of(pipeline)
     pipeline.run()
 
-    assert (hidden.decided, hidden.undecided) == (20, 0)
+    assert (hidden.boundary.done, hidden.boundary.waiting) == (20, 0)
     assert hidden.idle(boundary=True, analytics=False)
     assert [part.behind for part in shown.raw] == [3] * 4
-    assert (lag_of(pipeline).decided, lag_of(pipeline).undecided) == (28, 0)
+    more = lag_of(pipeline).boundary
+    assert (more.done, more.waiting) == (28, 0)
 
 
 def test_an_aborted_transaction_at_the_end_leaves_nothing_to_wait_for(
@@ -91,6 +95,6 @@ def test_an_aborted_transaction_at_the_end_leaves_nothing_to_wait_for(
     pipeline.ingest(event("last"))
     after = lag_of(pipeline)
 
-    assert (lag.decided, lag.undecided) == (20, 0)
+    assert (lag.boundary.done, lag.boundary.waiting) == (20, 0)
     assert lag.idle(boundary=True, analytics=False)
     assert sorted(part.behind for part in after.raw) == [0, 0, 0, 2]

@@ -32,8 +32,8 @@ def test_each_sees_only_its_own_lag(two: tuple[Pipeline, Pipeline]) -> None:
     one.run()
     lags = [LagMeter(pipeline.settings).measure() for pipeline in two]
 
-    assert [lag.undecided for lag in lags] == [0, 1]
-    assert [lag.decided for lag in lags] == [2, 0]
+    assert [lag.boundary.waiting for lag in lags] == [0, 1]
+    assert [lag.boundary.done for lag in lags] == [2, 0]
 
 
 def test_an_archived_envelope_is_found_by_its_producer_too(two: tuple[Pipeline, Pipeline]) -> None:

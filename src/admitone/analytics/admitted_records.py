@@ -42,18 +42,16 @@ def stretches(batch: pa.RecordBatch) -> Iterator[Stretch]:
         yield Stretch(topics.dictionary[place >> 32].as_py(), place & 0xFFFFFFFF, places == place)
 
 
-def header_numbers(headers: Any, names: tuple[str, ...]) -> list[Longs]:
-    """Return the decimal number under each header, `MISSING` where there is none."""
+def _header_numbers(headers: Any) -> Iterator[Longs]:
+    """Yield the decimal numbers under each header that counting needs, `MISSING` where there is none."""
     parents = longs(pc.list_parent_indices(headers))
     entries = headers.flatten()
     keys, values = entries.field(0), entries.field(1)
-    found = []
-    for name in names:
+    for name in HEADERS_READ:
         chosen = pc.fill_null(pc.equal(keys, name), False)
         numbers = np.full(len(headers), MISSING, np.int64)
         numbers[parents[chosen.to_numpy(zero_copy_only=False)]] = _decimals(values.filter(chosen))
-        found.append(numbers)
-    return found
+        yield numbers
 
 
 def positions_in(batch: pa.RecordBatch) -> Any:
@@ -74,7 +72,7 @@ def times_in(batch: pa.RecordBatch) -> tuple[Longs, Longs]:
             longs(pc.fill_null(batch.column(name), MISSING)) for name in (STREAM_TIME, EVENT_TIME)
         )
         return stream, event
-    stream, event = header_numbers(batch.column("headers"), HEADERS_READ)
+    stream, event = _header_numbers(batch.column("headers"))
     return stream, event
 
 

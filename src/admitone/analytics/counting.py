@@ -225,30 +225,20 @@ class _Task:
 
     def progress(self) -> Iterator[pa.RecordBatch]:
         """Hand over how far the task came."""
-        rows: list[tuple[Any, ...]] = [
-            ("read", topic, 0, orjson.dumps([partition, *read]))
-            for (topic, partition), read in self._reads.items()
-        ]
-        rows += [
-            ("source", "", 0, orjson.dumps([*source, *times]))
-            for source, times in self._sources.items()
-        ]
-        rows += [
-            ("upstream", topic, 0, orjson.dumps([partition, *upstream, *before, *after, *counts]))
-            for (topic, partition), moved in self._moved.items()
-            for upstream, (before, after, *counts) in moved.items()
-        ]
-        rows += [
-            (
-                "values",
-                dimension,
-                0,
-                orjson.dumps([attribute, *self._reported[dimension, attribute]]),
-            )
-            for dimension, attribute in self._overflowed
-        ]
+        rows: list[tuple[str, str, list[Any]]] = []
+        for (topic, partition), read in self._reads.items():
+            rows.append(("read", topic, [partition, *read]))
+        for source, times in self._sources.items():
+            rows.append(("source", "", [*source, *times]))
+        for (topic, partition), moved in self._moved.items():
+            for upstream, (before, after, *counts) in moved.items():
+                rows.append(("upstream", topic, [partition, *upstream, *before, *after, *counts]))
+        for dimension, attribute in self._overflowed:
+            values = self._reported[dimension, attribute]
+            rows.append(("values", dimension, [attribute, *values]))
         if rows:
-            yield _batch_of(rows, PARTIAL_SCHEMA)
+            told = [(kind, name, 0, orjson.dumps(payload)) for kind, name, payload in rows]
+            yield _batch_of(told, PARTIAL_SCHEMA)
 
 
 def _sums(items: pa.Table, by: str) -> Iterator[tuple[Any, ...]]:

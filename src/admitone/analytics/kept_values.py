@@ -58,13 +58,9 @@ def choose_values(
         for name, (place, value) in fresh.items()
         if value not in changed[place].values
     }
-    return Chosen(
-        changed,
-        [
-            delta._replace(dimension_list=renamed.get(delta.dimension_list, delta.dimension_list))
-            for delta in batch.deltas
-        ],
-    )
+    lists = (renamed.get(delta.dimension_list, delta.dimension_list) for delta in batch.deltas)
+    moved = zip(batch.deltas, lists, strict=True)
+    return Chosen(changed, [delta._replace(dimension_list=name) for delta, name in moved])
 
 
 def _choose(

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from admitone.cli import answer_commands as answers
-from admitone.cli import close_commands as closure
-from admitone.cli import decision_commands as ledger
-from admitone.cli import demo_command as demo
-from admitone.cli import generate_command as generate
 from admitone.cli import quarantine_commands as quarantine
-from admitone.cli import recompute_command as recompute
-from admitone.cli import reconcile_command as reconcile
-from admitone.cli import run_commands as pipeline
-from admitone.cli import serve_commands as serve
-from admitone.cli import size_command as size
 from admitone.cli import topic_commands as topics
+from admitone.cli.answer_commands import item, recompute, top, trend, windows
+from admitone.cli.close_commands import close, verify
+from admitone.cli.decision_commands import books, decisions, receipt
+from admitone.cli.demo_command import demo
+from admitone.cli.generate_command import generate
 from admitone.cli.output import Home, remember_home
+from admitone.cli.reconcile_command import reconcile
+from admitone.cli.run_commands import ingest, init, run, status
+from admitone.cli.serve_commands import serve, token
+from admitone.cli.size_command import size
 
 app = typer.Typer(
     name="admitone",
@@ -49,25 +49,11 @@ def admitone(
     remember_home(home)
 
 
-app.command("init")(pipeline.init)
-app.command("demo")(demo.demo)
-app.command("generate")(generate.generate)
-app.command("ingest")(pipeline.ingest)
-app.command("run")(pipeline.run)
-app.command("serve")(serve.serve)
-app.command("token")(serve.token)
-app.command("status")(pipeline.status)
-app.command("books")(ledger.books)
-app.command("decisions")(ledger.decisions)
-app.command("receipt")(ledger.receipt)
 app.add_typer(quarantine.app, name="quarantine")
-app.command("reconcile")(reconcile.reconcile)
-app.command("close")(closure.close)
-app.command("verify")(closure.verify)
 app.add_typer(topics.app, name="topics")
-app.command("top")(answers.top)
-app.command("item")(answers.item)
-app.command("trend")(answers.trend)
-app.command("windows")(answers.windows)
-app.command("recompute")(recompute.recompute)
-app.command("size")(size.size)
+_COMMANDS: tuple[Callable[..., None], ...] = (
+    *(init, demo, generate, ingest, run, serve, token, status, books, decisions, receipt),
+    *(reconcile, close, verify, top, item, trend, windows, recompute, size),
+)
+for command in _COMMANDS:
+    app.command()(command)

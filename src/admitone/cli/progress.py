@@ -12,7 +12,7 @@ from admitone.cli.output import err, number
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from admitone.ops.lag import Lag
+    from admitone.ops.lag import Lag, QueryLag
     from admitone.ops.run import Plan
 
 _LOG_EVERY_S = 10.0
@@ -43,16 +43,13 @@ def pipeline_progress(plan: Plan) -> Iterator[Callable[[Lag], None]]:
 
         def report(lag: Lag) -> None:
             announce(lag)
-            for task, done, waiting in (
-                (boundary, lag.decided, lag.undecided),
-                (analytics, lag.counted, lag.uncounted),
-                (dedup, *_dedup(lag, plan)),
-            ):
+            queries = {boundary: lag.boundary, analytics: lag.analytics, dedup: _dedup(lag, plan)}
+            for task, query in queries.items():
                 speed = progress.tasks[task].speed
                 progress.update(
                     task,
-                    completed=done,
-                    total=done + waiting,
+                    completed=query.done,
+                    total=query.done + query.waiting,
                     rate=f"{speed:,.0f}/s" if speed else "",
                 )
 
@@ -75,10 +72,11 @@ def _drift_announced(console: Console) -> Callable[[Lag], None]:
     return announce
 
 
-def _dedup(lag: Lag, plan: Plan) -> tuple[int, int]:
-    """Return how many records the dedup pipeline judged, and how many wait for it."""
-    found = lag.state if plan.state else lag.dedup
-    return (found.done, found.waiting) if found else (0, 0)
+def _dedup(lag: Lag, plan: Plan) -> QueryLag:
+    """Return what waits for the dedup pipeline that runs."""
+    from admitone.ops.lag import QueryLag
+
+    return (lag.state if plan.state else lag.dedup) or QueryLag(())
 
 
 def _log_lines(announce: Callable[[Lag], None], plan: Plan) -> Callable[[Lag], None]:
@@ -91,11 +89,11 @@ def _log_lines(announce: Callable[[Lag], None], plan: Plan) -> Callable[[Lag], N
             last = time.monotonic()
             if plan.boundary or plan.analytics:
                 err().print(
-                    f"{number(lag.decided)} decided, {number(lag.undecided)} waiting,"
-                    f" {number(lag.uncounted)} to be counted"
+                    f"{number(lag.boundary.done)} decided, {number(lag.boundary.waiting)} waiting,"
+                    f" {number(lag.analytics.waiting)} to be counted"
                 )
             if plan.dedup or plan.state:
-                done, waiting = _dedup(lag, plan)
-                err().print(f"{number(done)} deduplicated, {number(waiting)} waiting")
+                dedup = _dedup(lag, plan)
+                err().print(f"{number(dedup.done)} deduplicated, {number(dedup.waiting)} waiting")
 
     return report

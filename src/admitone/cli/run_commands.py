@@ -26,7 +26,7 @@ from admitone.cli.output import (
 from admitone.ops.init import Profile, write_configuration
 
 if TYPE_CHECKING:
-    from admitone.ops.status import Status
+    from admitone.ops.status import StatusDocument
     from admitone.transport.ingest import Ingested
 
 
@@ -174,54 +174,49 @@ def status(home: Home = None, as_json: Json = False) -> None:
     present(look(stores_at(home)), as_json, print_status)
 
 
-def print_status(found: Status) -> None:
+def print_status(found: StatusDocument) -> None:
     """Print what runs and what waits for a person."""
-    lag, process, dedup_process = found.lag, found.running, found.dedup_running
+    process, pipeline = found["running"], found["dedup"]
     console = out()
     console.print(f"running: process {process['pid']}" if process else "running: nothing")
     console.print(
-        f"waiting: {number(lag.undecided)} undecided, {number(lag.uncounted)} uncounted,"
-        f" {number(lag.in_flight)} in flight, {number(lag.ambiguous)} ambiguous,"
-        f" {number(lag.pending_evidence)} blocks without evidence"
+        f"waiting: {number(found['undecided'])} undecided, {number(found['uncounted'])} uncounted,"
+        f" {number(found['in_flight'])} in flight, {number(found['ambiguous'])} ambiguous,"
+        f" {number(found['pending_evidence'])} blocks without evidence"
     )
-    if lag.dedup is not None or lag.state is not None:
-        console.print(
-            f"dedup:   process {dedup_process['pid']}" if dedup_process else "dedup:   nothing runs"
-        )
-    for what, dedup in (("dedup on the ledger", lag.dedup), ("dedup on state", lag.state)):
+    if pipeline["ledger"] or pipeline["state"]:
+        process = pipeline["running"]
+        console.print(f"dedup:   process {process['pid']}" if process else "dedup:   nothing runs")
+    for what, dedup in (("the ledger", pipeline["ledger"]), ("state", pipeline["state"])):
         if dedup is not None:
             figures = {
-                "waiting": dedup.waiting, "in_flight": dedup.in_flight, "ambiguous": dedup.ambiguous,
-                **dedup.figures,
+                "waiting": dedup["waiting"], "in_flight": dedup["in_flight"],
+                "ambiguous": dedup["ambiguous"], **dedup["figures"],
             }  # fmt: skip
-            console.print(f"         {what}: {_counted(figures).replace('_', ' ')}", soft_wrap=True)
-    raw, admitted = lag.raw_replays, lag.admitted_replays
+            counted = _counted(figures).replace("_", " ")
+            console.print(f"         dedup on {what}: {counted}", soft_wrap=True)
+    raw, admitted = found["replays"]["boundary"], found["replays"]["analytics"]
     if any((*raw.values(), *admitted.values())):
         console.print(
             f"replays: {number(raw['replayed'])} among deliveries,"
             f" {number(admitted['replayed'])} among admitted records,"
             f" {number(raw['order_violations'] + admitted['order_violations'])} times a producer went back"
         )
-    for checked in lag.drift:
+    for topic in found["drift"]:
+        what = "; ".join(map(str, topic["differences"]))
+        remedies = "; ".join(difference.remedy for difference in topic["differences"])
         console.print(
-            f"drift:   {checked.what_differs}. Try: {checked.what_to_do}",
+            f"drift:   topic {topic['topic']!r} {what}. Try: {remedies}",
             markup=False,
             soft_wrap=True,
         )
-    if found.runs:
-        listed = ", ".join(f"{run_id} ({state})" for run_id, state in found.runs.items())
+    if found["runs"]:
+        listed = ", ".join(f"{run['run_id']} ({run['state']})" for run in found["runs"])
         console.print(f"runs:    {listed}", markup=False)
     shown = table("query", "topic", "#partition", "#done", "#end", "#lag")
-    for query, partitions in lag.queries:
-        for partition in partitions:
-            shown.add_row(
-                query,
-                partition.topic,
-                str(partition.partition),
-                number(partition.done),
-                number(partition.end),
-                number(partition.behind),
-            )
+    for line in found["partitions"]:
+        counts = (number(line["done"]), number(line["end"]), number(line["lag"]))
+        shown.add_row(line["query"], line["topic"], str(line["partition"]), *counts)
     console.print(shown)
 
 

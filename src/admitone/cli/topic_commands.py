@@ -23,9 +23,9 @@ from admitone.cli.output import (
 from admitone.core.errors import ContractDrift
 
 if TYPE_CHECKING:
-    from admitone.core.contract import Keeping
+    from admitone.core.contract import FoundTopic, WantedTopic
     from admitone.ops.stores import Stores
-    from admitone.ops.topics import TopicsReport
+    from admitone.ops.topics import TopicsDocument
 
 app = typer.Typer(
     help="The topic contract against the live log.", no_args_is_help=True, rich_markup_mode=None
@@ -81,37 +81,36 @@ def _check(stores: Stores, as_json: bool, dedup: bool) -> None:
 
     report = topics.check(stores, dedup=dedup)
     present(report, as_json, _print)
-    if not report.as_agreed:
+    if not all(topic["as_agreed"] for topic in report["topics"]):
         raise typer.Exit(ContractDrift.exit_code)
 
 
-def _print(report: TopicsReport) -> None:
+def _print(report: TopicsDocument) -> None:
     console = out()
     shown = table("", "topic", "wanted", "found", "id")
-    for checked in report.found:
-        contract, live = checked.contract, checked.live
+    for topic in report["topics"]:
+        found = topic["found"]
         shown.add_row(
-            tick(checked.as_agreed),
-            escape(checked.topic),
-            _described(contract.partitions, contract.keeping),
-            "-" if live is None else _described(live.partitions, live.keeping),
-            "-" if live is None else live.topic_id,
+            tick(topic["as_agreed"]),
+            escape(topic["topic"]),
+            _described(topic["wanted"]),
+            "-" if found is None else _described(found),
+            "-" if found is None else found["topic_id"],
         )
     console.print(shown)
-    for checked in report.found:
-        for difference in checked.differences:
-            sentence = f"topic {checked.topic!r} {difference}"
+    for topic in report["topics"]:
+        for difference in topic["differences"]:
+            sentence = f"topic {topic['topic']!r} {difference}"
             console.print(f"[red]differs[/]  {escape(sentence)}", soft_wrap=True)
             console.print(f"[dim]try[/]      {escape(difference.remedy)}", soft_wrap=True)
 
 
-def _described(partitions: int, keeping: Keeping | None) -> str:
+def _described(topic: WantedTopic | FoundTopic) -> str:
     from admitone.core.durations import format_duration
 
-    if keeping is None:
-        return f"{number(partitions)} partitions"
-    kept = "for good" if keeping.retention_ms is None else format_duration(keeping.retention_ms)
-    return (
-        f"{number(partitions)} partitions, replication {keeping.replication}, {kept},"
-        f" {keeping.cleanup_policy}"
-    )
+    partitions = f"{number(topic['partitions'])} partitions"
+    if "replication" not in topic:
+        return partitions
+    retention = topic["retention_ms"]
+    kept = "for good" if retention is None else format_duration(retention)
+    return f"{partitions}, replication {topic['replication']}, {kept}, {topic['cleanup_policy']}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 from typing_extensions import TypedDict
@@ -16,7 +18,7 @@ from admitone.core.decisions import BlockState
 from admitone.core.errors import NotFound
 from admitone.evidence.contract import check_topics
 from admitone.ledger import open_ledger_reader
-from admitone.ledger.model import Block, Source, SourceInfo, UpstreamInfo
+from admitone.ledger.model import UpstreamInfo
 from admitone.settings import Settings
 from admitone.spark.checkpoints import StateFigures, committed_ends, read_figures, state_checkpoint
 from admitone.transport import open_transport
@@ -66,25 +68,26 @@ class Waiting(TypedDict):
 
 
 @dataclass(frozen=True, slots=True)
-class DedupLag:
-    """What is waiting for a dedup pipeline: on the ledger, or on engine state, which has nothing but its source."""
+class QueryLag:
+    """What waits for one query; only one that decides on the ledger has more than its partitions."""
 
     partitions: tuple[PartitionLag, ...]
     in_flight: int = 0
     ambiguous: int = 0
     pending_evidence: int = 0
     re_read: int = 0
+    replays: Replays = field(default_factory=lambda: _replays([]))
     figures: StateFigures = field(default_factory=StateFigures)
     """What engine state says about itself (DED-9)."""
 
     @property
     def waiting(self) -> int:
-        """Return how many records wait to be judged."""
+        """Return how many records wait to be decided or counted."""
         return sum(partition.behind for partition in self.partitions)
 
     @property
     def done(self) -> int:
-        """Return how many records were judged."""
+        """Return how many records of the present topics are decided or counted."""
         return sum(partition.records for partition in self.partitions)
 
     @property
@@ -97,72 +100,42 @@ class DedupLag:
 class Lag:
     """Everything that waits for a query, a worker or an operator."""
 
-    raw: tuple[PartitionLag, ...]
-    admitted: tuple[PartitionLag, ...]
-    in_flight: int
-    ambiguous: int
-    pending_evidence: int
-    re_read: int
-    drift: tuple[Checked, ...] = ()
+    boundary: QueryLag
+    analytics: QueryLag
+    dedup: QueryLag | None
+    """The dedup pipeline on the ledger, where it ever ran."""
+    state: QueryLag | None
+    """The dedup pipeline on engine state, where it ever ran."""
+    drift: tuple[Checked, ...]
     """Topics that are not as agreed."""
-    raw_replays: Replays = field(default_factory=lambda: _replays([]))
-    admitted_replays: Replays = field(default_factory=lambda: _replays([]))
-    dedup: DedupLag | None = None
-    """The dedup pipeline on the ledger, where there is one."""
-    state: DedupLag | None = None
-    """The dedup pipeline on engine state, where there is one."""
 
     @property
     def queries(self) -> tuple[tuple[str, tuple[PartitionLag, ...]], ...]:
         """Return the partitions that each query reads, by its name."""
+        named = {"dedup": self.dedup, "dedup on state": self.state}
         return (
-            ("boundary", self.raw),
-            ("analytics", self.admitted),
-            ("dedup", self.dedup.partitions if self.dedup else ()),
-            ("dedup on state", self.state.partitions if self.state else ()),
+            ("boundary", self.boundary.partitions),
+            ("analytics", self.analytics.partitions),
+            *((name, lag.partitions) for name, lag in named.items() if lag is not None),
         )
-
-    @property
-    def undecided(self) -> int:
-        """Return how many deliveries wait for their decision."""
-        return sum(partition.behind for partition in self.raw)
-
-    @property
-    def decided(self) -> int:
-        """Return how many deliveries of the present raw topic are decided."""
-        return sum(partition.records for partition in self.raw)
-
-    @property
-    def counted(self) -> int:
-        """Return how many records of the present admitted topics are counted."""
-        return sum(partition.records for partition in self.admitted)
-
-    @property
-    def uncounted(self) -> int:
-        """Return how many admitted records wait to be counted."""
-        return sum(partition.behind for partition in self.admitted)
 
     def waiting(self) -> Waiting:
         """Return how much waits, as the interface spells it."""
         return {
-            "undecided": self.undecided,
-            "uncounted": self.uncounted,
-            "in_flight": self.in_flight,
-            "ambiguous": self.ambiguous,
-            "pending_evidence": self.pending_evidence,
+            "undecided": self.boundary.waiting,
+            "uncounted": self.analytics.waiting,
+            "in_flight": self.boundary.in_flight,
+            "ambiguous": self.boundary.ambiguous,
+            "pending_evidence": self.boundary.pending_evidence,
         }
 
     def idle(
         self, *, boundary: bool, analytics: bool, dedup: bool = False, state: bool = False
     ) -> bool:
         """Tell whether the chosen queries have nothing left to do."""
-        decided = self.undecided == 0 and self.in_flight == 0 and self.pending_evidence == 0
-        chosen = [lag for lag, wanted in ((self.dedup, dedup), (self.state, state)) if wanted]
-        return (
-            (decided or not boundary)
-            and (self.uncounted == 0 or not analytics)
-            and all(lag is not None and lag.idle for lag in chosen)
-        )
+        lags = (self.boundary, self.analytics, self.dedup, self.state)
+        chosen = zip(lags, (boundary, analytics, dedup, state), strict=True)
+        return all(lag is not None and lag.idle for lag, wanted in chosen if wanted)
 
 
 class LagMeter:
@@ -185,52 +158,45 @@ class LagMeter:
     def measure(self) -> Lag:
         """Return how far behind the queries are now."""
         # Readers before the log: then a record that arrives in between counts as waiting.
-        mine = self._settings.pipeline.name
-        known = self._ledger.sources()
-        sources = [info for info in known if info.pipeline == mine]
-        owned = {info.source for info in sources}
-        upstreams = [seen for seen in self._ledger.upstreams() if seen.source in owned]
+        sources, upstreams = self._ledger.sources(), self._ledger.upstreams()
         marks = self._counts.state().marks
         counted = {
             (mark.topic_id, mark.partition): _Reached(mark.offset + 1, mark.counted)
             for mark in marks
         }
         unsettled = self._ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
-        dedup = self._dedup(
-            [info for info in known if info.pipeline == self._settings.dedup_pipeline], unsettled
-        )
+
+        def deciding(pipeline: str, topic: str) -> QueryLag:
+            """Return how far a pipeline on the ledger is."""
+            owned = {info.source: info for info in sources if info.pipeline == pipeline}
+            left = Counter[BlockState]()
+            for block in unsettled:
+                left[block.state] += block.deliveries if block.source in owned else 0
+            reached = {
+                (info.topic_id, source.partition): _Reached(info.next_offset, info.decided)
+                for source, info in owned.items()
+            }
+            return QueryLag(
+                self._partitions(topic, reached),
+                left[BlockState.IN_FLIGHT],
+                left[BlockState.AMBIGUOUS],
+                len(self._ledger.pending_evidence(pipeline)),
+                sum(info.re_read for info in owned.values()),
+                _replays([seen for seen in upstreams if seen.source in owned]),
+            )
+
+        settings = self._settings
+        has_dedup = any(info.pipeline == settings.dedup_pipeline for info in sources)
+        admitted = (self._partitions(entry.topic, counted) for entry in settings.topics)
         return Lag(
-            self._partitions(self._settings.transport.raw_topic, _decided(sources)),
-            tuple(
-                partition
-                for entry in self._settings.topics
-                for partition in self._partitions(entry.topic, counted)
-            ),
-            _deliveries(unsettled, owned, BlockState.IN_FLIGHT),
-            _deliveries(unsettled, owned, BlockState.AMBIGUOUS),
-            len(self._ledger.pending_evidence(mine)),
-            sum(info.re_read for info in sources),
-            self._drifted(dedup_runs=dedup is not None),
-            _replays(upstreams),
-            _replays(marks),
-            dedup,
+            deciding(settings.pipeline.name, settings.transport.raw_topic),
+            QueryLag(tuple(chain.from_iterable(admitted)), replays=_replays(marks)),
+            deciding(settings.dedup_pipeline, settings.dedup_source) if has_dedup else None,
             self._state(),
+            self._drifted(dedup_runs=has_dedup),
         )
 
-    def _dedup(self, sources: Sequence[SourceInfo], unsettled: Sequence[Block]) -> DedupLag | None:
-        """Return how far the dedup pipeline on the ledger is; None where it never ran."""
-        if not sources:
-            return None
-        owned = {info.source for info in sources}
-        return DedupLag(
-            self._partitions(self._settings.dedup_source, _decided(sources)),
-            _deliveries(unsettled, owned, BlockState.IN_FLIGHT),
-            _deliveries(unsettled, owned, BlockState.AMBIGUOUS),
-            len(self._ledger.pending_evidence(self._settings.dedup_pipeline)),
-            sum(info.re_read for info in sources),
-        )
-
-    def _state(self) -> DedupLag | None:
+    def _state(self) -> QueryLag | None:
         """Return how far the dedup pipeline on engine state is; None where it never ran."""
         name = self._settings.dedup_source
         found = self._transport.describe([name]).get(name)
@@ -244,7 +210,7 @@ class LagMeter:
         reached = {
             (found.topic.topic_id, number): _Reached(end, end) for number, end in ends.items()
         }
-        return DedupLag(self._partitions(name, reached), figures=read_figures(checkpoint))
+        return QueryLag(self._partitions(name, reached), figures=read_figures(checkpoint))
 
     def _drifted(self, *, dedup_runs: bool) -> tuple[Checked, ...]:
         """Return the topics that are not as agreed, without those that the first start makes."""
@@ -266,10 +232,8 @@ class LagMeter:
     ) -> tuple[PartitionLag, ...]:
         try:
             topic = self._transport.topic(name)
-            starts, ends = (
-                self._transport.starts(topic),
-                self._transport.ends(topic, readable=True),
-            )
+            starts = self._transport.starts(topic)
+            ends = self._transport.ends(topic, readable=True)
         except NotFound:
             return ()
         found = []
@@ -293,19 +257,6 @@ class LagMeter:
                 topic, lag.partition, lag.done, lag.end
             )
         return replace(lag, done=self._reached[key])
-
-
-def _decided(sources: Iterable[SourceInfo]) -> dict[tuple[str, int], _Reached]:
-    """Return how far each partition of a topic is decided."""
-    return {
-        (info.topic_id, info.source.partition): _Reached(info.next_offset, info.decided)
-        for info in sources
-    }
-
-
-def _deliveries(blocks: Iterable[Block], owned: Container[Source], state: BlockState) -> int:
-    """Return how many deliveries of some sources are in blocks of a state."""
-    return sum(b.deliveries for b in blocks if b.source in owned and b.state is state)
 
 
 def _replays(seen: Sequence[UpstreamInfo] | Sequence[Mark]) -> Replays:

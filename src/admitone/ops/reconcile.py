@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from typing_extensions import TypedDict
 
@@ -13,7 +14,9 @@ from admitone.boundary.reconciliation import reconcile as resolve
 from admitone.boundary.restore.read_back import ReadBack, ReadBackDocument, read_all_back
 from admitone.core.decisions import BlockState
 from admitone.core.errors import AmbiguityRemains
+from admitone.ledger import open_ledger_reader
 from admitone.ledger.decision_rows import SourcePartition, partition_document
+from admitone.ledger.port import Ledger
 from admitone.settings import Settings
 
 
@@ -78,6 +81,10 @@ def reconcile(
     With `restored` the ledger is an older copy, and what the log holds beyond it is read back first.
     """
     boundaries = open_all(settings)
+    if dry_run:
+        for boundary in boundaries:
+            # A look asks only what a reader answers, so it gets one, which cannot write.
+            boundary.ledger = cast(Ledger, open_ledger_reader(settings))
     again = read_all_back(settings, boundaries) if restored else []
     for boundary in () if dry_run else boundaries:
         topics = [contract.topic for contract in boundary.options.contracts]

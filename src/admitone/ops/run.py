@@ -117,7 +117,7 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
                 # Afterwards, so that a log which looks finished is still the one that is read.
                 _must_be_well(queries, settings, plan)
                 report(lag)
-                if to_count and (lag.admitted or not plan.boundary):
+                if to_count and (lag.analytics.partitions or not plan.boundary):
                     # Where every admitted topic is missing there is nothing to count, but much to decide.
                     queries.append(analytics_query(spark, settings, plan.trigger))
                     to_count = False
@@ -148,11 +148,11 @@ def outcomes(lag: Lag, plan: Plan) -> Iterator[PipelineOutcome | DedupOutcome | 
     """Yield how far the pipelines that ran have come."""
     if plan.boundary or plan.analytics:
         yield {
-            "decided": lag.decided,
-            "undecided": lag.undecided,
-            "uncounted": lag.uncounted,
-            "ambiguous": lag.ambiguous,
-            "re_read": lag.re_read,
+            "decided": lag.boundary.done,
+            "undecided": lag.boundary.waiting,
+            "uncounted": lag.analytics.waiting,
+            "ambiguous": lag.boundary.ambiguous,
+            "re_read": lag.boundary.re_read,
         }
     if plan.dedup and lag.dedup is not None:
         yield {

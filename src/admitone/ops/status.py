@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, cast
 
 from typing_extensions import TypedDict
 
 from admitone.core.contract import TopicDocument
-from admitone.ops.lag import DedupLag, Lag, Replays, Waiting
+from admitone.ops.lag import QueryLag, Replays, Waiting
 from admitone.ops.run import RunningNote, running
 from admitone.ops.stores import Stores
 from admitone.spark.checkpoints import StateFigures
@@ -73,50 +72,34 @@ class StatusDocument(Waiting):
     dedup: DedupStatus
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What was found."""
-
-    running: RunningNote | None
-    dedup_running: RunningNote | None
-    lag: Lag
-    runs: Mapping[str, str]
-
-    def document(self) -> StatusDocument:
-        """Return it as the interface spells it."""
-        lag = self.lag
-        return {
-            "running": self.running,
-            **lag.waiting(),
-            "re_read": lag.re_read,
-            "replays": {"boundary": lag.raw_replays, "analytics": lag.admitted_replays},
-            "drift": [checked.document() for checked in lag.drift],
-            "runs": run_lines(self.runs),
-            "partitions": [
-                {
-                    "query": query,
-                    "topic": partition.topic,
-                    "partition": partition.partition,
-                    "done": partition.done,
-                    "end": partition.end,
-                    "lag": partition.behind,
-                }
-                for query, partitions in lag.queries
-                for partition in partitions
-            ],
-            "dedup": {
-                "running": self.dedup_running,
-                "ledger": _dedup(lag.dedup),
-                "state": _dedup(lag.state),
-            },
-        }
-
-
-def status(stores: Stores) -> Status:
+def status(stores: Stores) -> StatusDocument:
     """Look what runs and how far behind it is."""
-    settings, lag = stores.settings, stores.lag()
-    notes = running(settings), running(settings, "running-dedup")
-    return Status(*notes, lag, stores.ledger.runs())
+    lag = stores.lag()
+    return {
+        "running": running(stores.settings),
+        **lag.waiting(),
+        "re_read": lag.boundary.re_read,
+        "replays": {"boundary": lag.boundary.replays, "analytics": lag.analytics.replays},
+        "drift": [checked.document() for checked in lag.drift],
+        "runs": run_lines(stores.ledger.runs()),
+        "partitions": [
+            {
+                "query": query,
+                "topic": partition.topic,
+                "partition": partition.partition,
+                "done": partition.done,
+                "end": partition.end,
+                "lag": partition.behind,
+            }
+            for query, partitions in lag.queries
+            for partition in partitions
+        ],
+        "dedup": {
+            "running": running(stores.settings, "running-dedup"),
+            "ledger": _dedup(lag.dedup),
+            "state": _dedup(lag.state),
+        },
+    }
 
 
 def run_lines(runs: Mapping[str, str]) -> list[RunLine]:
@@ -124,7 +107,7 @@ def run_lines(runs: Mapping[str, str]) -> list[RunLine]:
     return [{"run_id": run_id, "state": cast(RunState, state)} for run_id, state in runs.items()]
 
 
-def _dedup(lag: DedupLag | None) -> DedupDocument | None:
+def _dedup(lag: QueryLag | None) -> DedupDocument | None:
     if lag is None:
         return None
     return {

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from typing_extensions import TypedDict
 
 from admitone.boundary.destination_topics import Topics
-from admitone.core.contract import Checked, Contract, TopicDocument
+from admitone.core.contract import Contract, TopicDocument
 from admitone.evidence.contract import check_topics
 from admitone.infra.clock import wall_clock
 from admitone.ledger.model import AcceptedTopic
@@ -30,33 +28,14 @@ class TopicsDocument(TypedDict):
     accepted: list[AcceptedTopic]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicsReport:
-    """What was found."""
-
-    found: list[Checked]
-    accepted: list[AcceptedTopic]
-
-    @property
-    def as_agreed(self) -> bool:
-        """Tell whether nothing differs."""
-        return all(checked.as_agreed for checked in self.found)
-
-    def document(self) -> TopicsDocument:
-        """Return it as the interface spells it."""
-        return {
-            "topics": [checked.document() for checked in self.found],
-            "accepted": self.accepted,
-        }
-
-
-def check(stores: Stores, *, dedup: bool) -> TopicsReport:
+def check(stores: Stores, *, dedup: bool) -> TopicsDocument:
     """Compare the map's topics, or the dedup pipeline's, with their contracts."""
     contracts = (*_others(stores.settings, dedup), *_destinations(stores.settings, dedup))
-    return TopicsReport(
-        check_topics(contracts, stores.ledger, stores.transport),
-        stores.ledger.accepted_topics(stores.transport.cluster),
-    )
+    found = check_topics(contracts, stores.ledger, stores.transport)
+    return {
+        "topics": [checked.document() for checked in found],
+        "accepted": stores.ledger.accepted_topics(stores.transport.cluster),
+    }
 
 
 def create(stores: Stores, author: str, *, dedup: bool) -> list[str]:

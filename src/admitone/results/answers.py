@@ -6,8 +6,9 @@ No Spark is needed, and nothing is written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from admitone.analytics.port import NOTHING_KEPT, SketchReader
@@ -185,12 +186,9 @@ class Answers:
         configured = {a for r in self._rules if r.dimension == dimension for a in r.group_by}
         known = sorted(attributes.keys() | configured)
         if attribute not in known:
-            raise NotFound(
-                f"{dimension} is not grouped by {attribute!r}.",
-                _instead(attribute, known)
-                if known
-                else f"add group_by to [[items]] of {dimension}",
-            )
+            add = f"add group_by to [[items]] of {dimension}"
+            remedy = _instead(attribute, known) if known else add
+            raise NotFound(f"{dimension} is not grouped by {attribute!r}.", remedy)
         kept = attributes.get(attribute, NOTHING_KEPT)
         if value not in kept.listed:
             problem = f"{dimension} has no list for {where}."
@@ -206,16 +204,13 @@ class _Question:
     def __init__(
         self, reader: SketchReader, rules: Sequence[ItemRule], history: HistoryReader | None
     ) -> None:
-        state = reader.state()
-        if state.clock is None:
+        self._context = ViewContext(reader, rules)
+        self.state = self._context.state
+        if self.state.clock is None:
             raise NotFound("Nothing has been counted yet.", "admitone run")
-        self.state = state
-        self.usual_k = state.parameters.sketch.k
-        self._reader = reader
+        self.usual_k = self.state.parameters.sketch.k
         self._history = history
-        self._context = ViewContext(state, rules)
         self._present = set(reader.windows())
-        self._past: dict[Window, bool] | None = None
 
     def window(self, name: str, *, must_exist: bool = True) -> Window:
         """Return the window a name stands for: a key, or the newest of a size."""
@@ -230,13 +225,13 @@ class _Question:
             raise NotFound(
                 f"{error}.", f"one of {', '.join(ALIASES)}, or {self._what_there_is()}"
             ) from error
-        if must_exist and window not in self._present and window not in self._historical():
+        if must_exist and window not in self._present and window not in self._past:
             raise NotFound(f"There is no window {name}.", self._what_there_is())
         return window
 
     def there_or_empty(self, window: Window) -> Window:
         """Return a window that may be empty, unless what was in it is not kept any more."""
-        if not self.state.is_kept(window) and window not in self._historical():
+        if not self.state.is_kept(window) and window not in self._past:
             raise NotFound(f"{window.key} is no longer kept.", self._what_there_is())
         return window
 
@@ -246,14 +241,12 @@ class _Question:
 
     def all_windows(self) -> Iterator[tuple[Window, bool, str]]:
         """Yield every window there is, whether it is complete, and where it is kept."""
-        past = self._historical()
-        for window in sorted(
-            self._present | past.keys(), key=lambda w: (KINDS.index(w.kind), w.start_ms)
-        ):
+        found = self._present | self._past.keys()
+        for window in sorted(found, key=lambda w: (KINDS.index(w.kind), w.start_ms)):
             if window in self._present:
                 yield window, self.state.is_complete(window), SKETCHES
             else:
-                yield window, past[window], HISTORY
+                yield window, self._past[window], HISTORY
 
     def known(self, window: Window, name: str) -> ListView:
         """Return what is known about a list in a window."""
@@ -262,7 +255,7 @@ class _Question:
     def known_in(self, windows: Sequence[Window], name: str) -> Iterator[ListView]:
         """Yield what is known about a list in each window; one that is empty is an answer, too."""
         present = [window for window in windows if window in self._present]
-        found = {known.window: known for known in self._context.known(self._reader, present, name)}
+        found = {known.window: known for known in self._context.known(present, name)}
         for window in windows:
             yield found.get(window) or self._elsewhere(window, name)
 
@@ -276,28 +269,26 @@ class _Question:
         nothing = self._context.nothing(window, name)
         if window in self._present or self._history is None:
             return nothing
-        complete = self._historical().get(window, False)
+        complete = self._past.get(window, False)
         empty = replace(nothing.result(), complete=complete, fence="")
         return FromHistory(self._history.result(window, name) or empty)
 
-    def _historical(self) -> dict[Window, bool]:
-        if self._past is None:
-            self._past = {} if self._history is None else self._history.windows()
-        return self._past
+    @cached_property
+    def _past(self) -> dict[Window, bool]:
+        """Return every window of the history, and whether it is complete."""
+        return {} if self._history is None else self._history.windows()
 
     def _what_there_is(self) -> str:
-        return _ranges(self.windows())
+        spans: dict[str, list[str]] = {}
+        for window in self.windows():
+            spans.setdefault(window.kind, []).append(window.key)
+        texts = [
+            keys[0] if len(keys) == 1 else f"{keys[0]} to {keys[-1]}" for keys in spans.values()
+        ]
+        return f"there is {', '.join(texts) or 'none yet'}"
 
 
 def _instead(wanted: str, known: Sequence[str]) -> str:
     nearest = difflib.get_close_matches(wanted, known, n=1)
     listed = ", ".join(known) if known else "nothing yet"
     return f"did you mean {nearest[0]!r}? There is {listed}" if nearest else f"there is {listed}"
-
-
-def _ranges(windows: Iterable[Window]) -> str:
-    spans: dict[str, list[str]] = {}
-    for window in windows:
-        spans.setdefault(window.kind, []).append(window.key)
-    texts = [keys[0] if len(keys) == 1 else f"{keys[0]} to {keys[-1]}" for keys in spans.values()]
-    return f"there is {', '.join(texts) or 'none yet'}"

@@ -154,16 +154,8 @@ def top_answer(
     result: ListResult, dimension: str, where: str | None, k: int, source: AnswerSource
 ) -> TopAnswer:
     """Return the heaviest items of a list."""
-    return {
-        "window": result.window.key,
-        "dimension": dimension,
-        "where": where,
-        "item_type": result.item_type,
-        "k": k,
-        **_totals(result),
-        "source": source,
-        "items": [cast(ItemLine, entry._asdict()) for entry in result.items],
-    }
+    items = [cast(ItemLine, entry._asdict()) for entry in result.items]
+    return {**_list_answer(result, dimension, where, k, source), "items": items}
 
 
 def item_answer(known: ListView, rule: ItemRule, key: str, source: AnswerSource) -> ItemAnswer:
@@ -215,22 +207,11 @@ def trend_answer(
         line["rank"] = rank
     widest = max((line["upper"] - line["lower"] for line in lines), default=0)
     return {
-        "window": result.window.key,
-        "previous": previous.window.key,
-        "dimension": dimension,
-        "where": where,
-        "item_type": result.item_type,
-        "k": k,
-        "total": result.total,
-        "previous_total": previous.total,
-        "distinct": result.distinct,
-        "complete": result.complete,
-        "previous_complete": previous.complete,
-        "late": result.late,
-        "updated_at": iso(result.updated_at or None),
+        **_list_answer(result, dimension, where, k, source),
         "error_bound": percent(widest, result.total),
-        "parameters": result.parameters,
-        "source": source,
+        "previous": previous.window.key,
+        "previous_total": previous.total,
+        "previous_complete": previous.complete,
         "items": lines,
     }
 
@@ -265,6 +246,20 @@ def live_source(state: StoreState) -> AnswerSource:
 def past_source(result: ListResult) -> AnswerSource:
     """Return the revision at which the history was last told about a list."""
     return {"kept_in": HISTORY, "revision": revision_of(result.fence)}
+
+
+def _list_answer(
+    result: ListResult, dimension: str, where: str | None, k: int, source: AnswerSource
+) -> _ListAnswer:
+    return {
+        "window": result.window.key,
+        "dimension": dimension,
+        "where": where,
+        "item_type": result.item_type,
+        "k": k,
+        **_totals(result),
+        "source": source,
+    }
 
 
 def _totals(result: ListResult) -> ListTotals:

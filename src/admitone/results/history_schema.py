@@ -11,6 +11,7 @@ the rest for each year. Retention drops whole partitions.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from admitone.core.windows import Window, parse_window
@@ -62,6 +63,11 @@ CREATE TABLE history_written (
 )
 
 _DIGITS: Final = {"minute": 8, "hour": 6, "day": 4, "week": 4, "month": 4, "global": 0}
+# A window that ends when a span does; not every year has 53 weeks.
+_ENDS: Final = {
+    "minute": ("day_{}",), "hour": ("month_{}",), "day": ("month_{}12",),
+    "week": ("week_{}53", "week_{}52"), "month": ("month_{}12",),
+}  # fmt: skip
 _NAME: Final = re.compile(r"window_metadata_([a-z]+)_?(\d*)")
 
 
@@ -85,33 +91,18 @@ class Span(NamedTuple):
 
     @property
     def suffix(self) -> str:
-        """Return what the names of its tables end with."""
+        """Return what the names of its tables end with, and its keys begin with."""
         return self.kind if self.kind == "global" else f"{self.kind}_{self.digits}"
 
     @property
     def bounds(self) -> tuple[str, str]:
         """Return the first key and the one after the last: `:` follows 9, and `a` follows nothing of ours."""
-        if self.kind == "global":
-            return "global", "global:"
-        return f"{self.kind}_{self.digits}", f"{self.kind}_{self.digits}:"
+        return self.suffix, f"{self.suffix}:"
 
     @property
     def end_ms(self) -> int | None:
         """Return when the last window in it ends; None for global, which never does."""
-        if self.kind == "global":
-            return None
-        last = {
-            "minute": "2359",
-            "hour": "3123",
-            "day": "1231",
-            "week": "53",
-            "month": "12",
-        }[self.kind]
-        for day in range(4):
-            # Not every month has 31 days, and not every year 53 weeks.
-            digits = str(int(self.digits + last) - day * (100 if self.kind == "hour" else 1))
-            try:
-                return parse_window(f"{self.kind}_{digits.zfill(len(self.digits + last))}").end_ms
-            except ValueError:
-                continue
+        for name in _ENDS.get(self.kind, ()):
+            with suppress(ValueError):
+                return parse_window(name.format(self.digits)).end_ms
         return None

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from admitone.analytics.port import SketchReader
-from admitone.analytics.store_state import StoreState
 from admitone.core.items import ItemRule, split_list
 from admitone.core.sketches import RankedItem, WindowSketch
 from admitone.core.summary import Bounds
@@ -15,35 +13,23 @@ from admitone.core.windows import Window
 from admitone.results.port import ListResult
 
 
-class ListView(Protocol):
-    """Answers about one list in one window."""
-
-    def result(self, k: int | None = None) -> ListResult:
-        """Return the heaviest items, as many as are usual or as many as wanted."""
-
-    def bounds(self, item: str) -> Bounds:
-        """Return lower <= true count <= upper, for any item."""
-
-
+@dataclass(frozen=True, slots=True)
 class FromSketches:
     """What the sketches know."""
 
-    def __init__(
-        self, window: Window, name: str, sketch: WindowSketch, context: ViewContext
-    ) -> None:
-        self.window = window
-        self.sketch = sketch
-        self._name = name
-        self._context = context
+    window: Window
+    name: str
+    sketch: WindowSketch
+    context: ViewContext
 
     def result(self, k: int | None = None) -> ListResult:
         """Return the heaviest items, as many as are usual or as many as wanted."""
-        state, sketch = self._context.state, self.sketch
+        state, sketch = self.context.state, self.sketch
         ranked, unlisted = sketch.ranking(state.parameters.sketch.k if k is None else k)
         return ListResult(
             window=self.window,
-            name=self._name,
-            item_type=self._context.item_type(self._name),
+            name=self.name,
+            item_type=self.context.item_type(self.name),
             total=sketch.total,
             late=sketch.late,
             distinct=sketch.summary.distinct(),
@@ -61,49 +47,52 @@ class FromSketches:
                 "max_values": state.parameters.max_values,
             },
             items=tuple(ranked),
-            fence=self._context.fence,
+            fence=self.context.fence,
         )
 
     def bounds(self, item: str) -> Bounds:
-        """Return lower <= true count <= upper."""
+        """Return lower <= true count <= upper, for any item."""
         return self.sketch.bounds(item)
 
 
+@dataclass(frozen=True, slots=True)
 class FromHistory:
     """What the history knows: the items that were listed, and a bound for all others."""
 
-    def __init__(self, result: ListResult) -> None:
-        self._result = result
+    written: ListResult
 
     def result(self, k: int | None = None) -> ListResult:
         """Return the heaviest items that were listed."""
-        return replace(self._result, items=self._result.items[:k])
+        return replace(self.written, items=self.written.items[:k])
 
     def bounds(self, item: str) -> Bounds:
-        """Return lower <= true count <= upper."""
-        for entry in self._result.items:
+        """Return lower <= true count <= upper, for any item."""
+        for entry in self.written.items:
             if entry.item == item:
                 return Bounds(entry.lower, entry.upper)
-        return Bounds(0, self._result.unlisted_upper)
+        return Bounds(0, self.written.unlisted_upper)
+
+
+ListView = FromSketches | FromHistory
+"""Answers about one list in one window."""
 
 
 class ViewContext:
-    """The state of the store that sketches are read from, and the rules they were counted by."""
+    """A store that sketches are read from, its state, and the rules they were counted by."""
 
-    def __init__(self, state: StoreState, rules: Sequence[ItemRule]) -> None:
-        self.state = state
-        self.fence = "" if state.point is None else state.point.fence
+    def __init__(self, reader: SketchReader, rules: Sequence[ItemRule]) -> None:
+        self._reader = reader
+        self.state = reader.state()
+        self.fence = "" if self.state.point is None else self.state.point.fence
         self._types = {rule.dimension: rule.item_type for rule in reversed(rules)}
 
     def item_type(self, name: str) -> str | None:
         """Return what kind of items a list has."""
         return self._types.get(split_list(name)[0])
 
-    def known(
-        self, reader: SketchReader, windows: Iterable[Window], name: str
-    ) -> Iterator[FromSketches]:
+    def known(self, windows: Iterable[Window], name: str) -> Iterator[FromSketches]:
         """Yield what the sketches know about a list in some windows; empty ones are left out."""
-        for window, sketch in reader.sketches(windows, name):
+        for window, sketch in self._reader.sketches(windows, name):
             yield FromSketches(window, name, sketch, self)
 
     def nothing(self, window: Window, name: str) -> FromSketches:

@@ -108,7 +108,7 @@ def publish(reader: SketchReader, rules: Sequence[ItemRule], outlet: Outlet) -> 
 def _publish(reader: SketchReader, rules: Sequence[ItemRule], outlet: Outlet) -> int | None:
     """Return how many lists were written, or None when the outlet was emptied meanwhile."""
     with reader.snapshot():
-        context = ViewContext(reader.state(), rules)
+        context = ViewContext(reader, rules)
         state = context.state
         now, before = state.point, outlet.reached()
         if now is None or before == now:
@@ -120,13 +120,13 @@ def _publish(reader: SketchReader, rules: Sequence[ItemRule], outlet: Outlet) ->
         for name, windows in lacking.items():
             wanted = sorted(w for w in windows if outlet.wants(w, state.is_complete(w), now))
             listed: set[str] = set()
-            known = context.known(reader, wanted, name)
+            known = context.known(wanted, name)
             while lists := [view.result() for view in islice(known, _LISTS_AT_ONCE)]:
                 outlet.write(lists, ())
                 listed.update(entry.item for result in lists for entry in result.items)
                 written += len(lists)
             if outlet.wants_items and name in items_of and GLOBAL in windows:
-                outlet.write((), list(_items(reader, context, name, wanted, listed)))
+                outlet.write((), list(_items(context, name, wanted, listed)))
         return written if outlet.finish(now, reader.windows() if whole else ()) else None
 
 
@@ -135,8 +135,7 @@ def _lacking(
 ) -> tuple[bool, Mapping[str, Collection[Window]]]:
     """Return whether an outlet lacks everything, and the windows of each list that it lacks."""
     state = context.state
-    if before is None:
-        before = Point(-1, -1, 0, 0)
+    before = before or Point(-1, -1, 0, 0)
     whole, lists = reader.changes(before.generation, before.revision)
     if whole:
         return True, lists
@@ -150,16 +149,12 @@ def _lacking(
 
 
 def _items(
-    reader: SketchReader,
-    context: ViewContext,
-    name: str,
-    windows: Iterable[Window],
-    listed: set[str],
+    context: ViewContext, name: str, windows: Iterable[Window], listed: set[str]
 ) -> Iterator[ItemResult]:
     """Yield what listed items amount to over all time, and in which of these minutes they are first and last."""
     seen: dict[str, tuple[int, int]] = {}
     minutes = [window for window in windows if window.kind == "minute"]
-    for known in context.known(reader, minutes, name):
+    for known in context.known(minutes, name):
         start = known.window.start_ms
         for item, _ in known.sketch.summary.entries():
             if item in listed:
@@ -167,7 +162,7 @@ def _items(
                 seen[item] = (min(first, start), max(last, start))
     item_type = context.item_type(name)
     assert item_type is not None
-    for everything in context.known(reader, [GLOBAL], name):
+    for everything in context.known([GLOBAL], name):
         for item in sorted(listed):
             lower, upper = everything.bounds(item)
             first_seen, last_seen = seen.get(item, (None, None))

@@ -1,4 +1,4 @@
-"""Live answers in Redis, under the keys and fields of TOP-7.
+"""Live answers in Redis, under the keys and fields of TOP-7: the outlet that writes them, and what the service reads.
 
 A list and its meta are replaced by one script: no client sees half of both. So both keys of a list must be on one
 node: Redis Cluster is not supported.
@@ -6,23 +6,36 @@ node: Redis Cluster is not supported.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, cast
 from uuid import uuid4
 
 import redis
+from redis import asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from admitone.analytics.store_state import Point
+from admitone.analytics.store_state import Point, revision_of
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
-from admitone.core.windows import Window
+from admitone.core.items import list_name
+from admitone.core.windows import ALIASES, Window, window_of
 from admitone.infra.crash_points import crash_point
+from admitone.results import redis_access
 from admitone.results import redis_codec as codec
+from admitone.results.documents import AnswerSource, TopAnswer, top_answer
+from admitone.results.list_view import error_bound
 from admitone.results.port import ItemResult, ListResult
+from admitone.settings import Settings
 
+KEPT_IN: Final = "redis"
 _SECONDS_TO_ANSWER: Final = 5.0
+_SECONDS_FOR_A_CLIENT: Final = 0.25
+_LEFT_ALONE_S: Final = 2.0
+"""How long Redis is not asked after it did not answer: waiting for it would slow down every client."""
+_CONNECTIONS: Final = 50
 _COMMANDS_AT_ONCE: Final = 200
 _WRITER_SECONDS: Final = 86_400
 
@@ -108,6 +121,59 @@ class RedisResults:
                 if len(pipe) >= _COMMANDS_AT_ONCE:
                     pipe.execute()
             pipe.execute()
+
+
+class RedisAnswers:
+    """Answers what it can from Redis, quickly or not at all; the store answers what Redis cannot."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._redis = asyncio.Redis.from_url(
+            **redis_access(settings),
+            socket_timeout=_SECONDS_FOR_A_CLIENT,
+            socket_connect_timeout=_SECONDS_FOR_A_CLIENT,
+            max_connections=_CONNECTIONS,
+            client_name="admitone-service",
+            decode_responses=True,
+        )
+        self._not_before = 0.0
+
+    async def top(
+        self, dimension: str, window: str, where: str | None, k: int | None
+    ) -> TopAnswer | None:
+        """Return the heaviest items of a list; None where Redis does not answer or does not have it."""
+        attribute, _, value = (where or "").partition("=")
+        name = dimension if where is None else list_name(dimension, attribute, value)
+        if time.monotonic() < self._not_before:
+            return None
+        try:
+            key = await self._window(window)
+            if key is None:
+                return None
+            found = await self._redis.hgetall(codec.list_keys(key, name)[1])
+        except (redis.RedisError, OSError, TimeoutError):
+            self._not_before = time.monotonic() + _LEFT_ALONE_S
+            return None
+        result = codec.list_from(key, name, cast(dict[str, str], found))
+        if result is None:
+            return None
+        size = result.parameters["k"] if k is None else k
+        if size > result.parameters["k"]:
+            return None
+        items = result.items[:size]
+        shown = replace(result, items=items, error_bound=error_bound(items, result.total))
+        source: AnswerSource = {"kept_in": KEPT_IN, "revision": revision_of(result.fence)}
+        return top_answer(shown, dimension, where, size, source)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+    async def _window(self, name: str) -> str | None:
+        """Return a window's key; an alias names the newest of its size."""
+        if name not in ALIASES:
+            return name
+        newest = await self._redis.hget(codec.WRITTEN, "newest")
+        return None if newest is None else window_of(ALIASES[name], int(newest)).key
 
 
 @contextmanager

@@ -28,8 +28,8 @@ from admitone.results.publisher import Publisher
 from admitone.settings import Settings
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import Begin, begin_at, counted_log_stream, unpacked
-from admitone.spark.query_companion import QueryCompanion
+from admitone.spark.log_stream import Begin, begin_at, log_stream, unpacked
+from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.transport.port import Topic
 
 QUERY = "analytics"
@@ -59,18 +59,12 @@ def analytics_query(
     topics = CountedTopics(present)
     begin = begin_at(boundary.transport, topics.topics, next_offsets(store, topics.ids))
     note_begin(store, begin)
-    stream = counted_log_stream(spark, settings, begin, settings.topk.max_per_trigger)
+    limit = settings.topk.max_per_trigger
+    stream = log_stream(spark, settings, begin, limit, packed=True, counted=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
-    ends = partial(batch_ends, checkpoint)
-    query = (
-        stream.writeStream.queryName(QUERY)
-        .foreachBatch(count_into(store, settings, topics, ends))
-        .option("checkpointLocation", checkpoint.as_uri())
-        .trigger(processingTime=trigger)
-        .start()
-    )
-    query.beside = Answering(topics, Publisher(settings))
-    return query
+    work = count_into(store, settings, topics, partial(batch_ends, checkpoint))
+    beside = Answering(topics, Publisher(settings))
+    return start_query(QUERY, stream, work, checkpoint, trigger, beside)
 
 
 class Answering(QueryCompanion):
@@ -95,14 +89,10 @@ class CountedTopics:
     def __init__(self, present: Present) -> None:
         self._present = present
         self._topics = present()
+        self.topics = list(self._topics.values())
         self.ids = {name: topic.topic_id for name, topic in self._topics.items()}
         if not self.ids:
             raise ContractDrift("None of the admitted topics is there.", "admitone topics create")
-
-    @property
-    def topics(self) -> list[Topic]:
-        """Return the topics themselves."""
-        return list(self._topics.values())
 
     def error(self) -> IntegrityError | None:
         """Return what to say when they are no longer the same: offsets of another topic mean nothing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +27,8 @@ from admitone.infra.memory import keep_freed_memory
 from admitone.settings import Settings
 from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import begin_at, packed_log_stream, unpacked
-from admitone.spark.query_companion import QueryCompanion
+from admitone.spark.log_stream import begin_at, log_stream, unpacked
+from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.transport.port import Topic, Transport
 from admitone.transport.topic_contract import dedup_source, raw_topic
 
@@ -71,18 +72,11 @@ def flow_query(spark: SparkSession, settings: Settings, flow: Flow, trigger: str
     expire(boundary)
     begin = begin_at(boundary.transport, [topic], {topic.name: next_offsets(boundary, topic)})
     note_read(boundary, topic, dict(enumerate(begin[topic])))
-    stream = packed_log_stream(spark, settings, begin, settings.transport.max_per_trigger)
+    stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger, packed=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), flow.query)
     beside = Deciding(SourceTopic(boundary.transport, topic))
-    query = (
-        stream.writeStream.queryName(flow.query)
-        .foreachBatch(admit_batch(settings, flow, beside, generation, checkpoint))
-        .option("checkpointLocation", checkpoint.as_uri())
-        .trigger(processingTime=trigger)
-        .start()
-    )
-    query.beside = beside
-    return query
+    work = admit_batch(settings, flow, beside, generation, checkpoint)
+    return start_query(flow.query, stream, work, checkpoint, trigger, beside)
 
 
 def expire(boundary: Boundary) -> None:
@@ -121,8 +115,14 @@ def admit_batch(
             raise changed
         boundary.recover(generation)
         # A checkpoint folder is this query's alone, so its name stands for everything since the query began.
-        task = admit_partition(
-            settings, flow.open, topic, generation, boundary.writable, checkpoint.name
+        task = partial(
+            admit_partition,
+            settings,
+            flow.open,
+            topic,
+            generation,
+            boundary.writable,
+            checkpoint.name,
         )
         with told_in_a_line():
             batch.mapInArrow(task, _SUMMARY).collect()
@@ -207,26 +207,23 @@ def admit_partition(
     generation: int,
     writable: Writable,
     session: str,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what one task does with its partition: gather Arrow batches into blocks and admit them."""
-
-    def admit(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_freed_memory()
-        boundary = open_it(settings, writable)
-        owned: OwnedPartition | None = None
-        for records in gathered(unpacked(batches), settings.pipeline.max_block):
-            if owned is None:
-                owned = boundary.own(topic, records["partition"][0].as_py(), generation, session)
-            for block in owned.admit(records):
-                yield pa.RecordBatch.from_pydict(
-                    {
-                        "block_id": [block.block_id],
-                        "deliveries": [block.deliveries],
-                        "admitted": [block.admitted],
-                    }
-                )
-
-    return admit
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Do one task: gather the Arrow batches of its partition into blocks and admit them."""
+    keep_freed_memory()
+    boundary = open_it(settings, writable)
+    owned: OwnedPartition | None = None
+    for records in gathered(unpacked(batches), settings.pipeline.max_block):
+        if owned is None:
+            owned = boundary.own(topic, records["partition"][0].as_py(), generation, session)
+        for block in owned.admit(records):
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "block_id": [block.block_id],
+                    "deliveries": [block.deliveries],
+                    "admitted": [block.admitted],
+                }
+            )
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

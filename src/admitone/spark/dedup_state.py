@@ -6,10 +6,11 @@ and puts what it cannot judge into a topic of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,8 +27,8 @@ from admitone.spark.boundary_query import SourceTopic
 from admitone.spark.checkpoints import read_figures, state_checkpoint, write_figures
 from admitone.spark.deduplicate import KEY, REASON, TIME, deduplicate, keyed
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import log_stream
-from admitone.spark.query_companion import QueryCompanion
+from admitone.spark.log_stream import begin_at, log_stream
+from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.spark.rocksdb import state_metrics, use_rocksdb
 from admitone.transport import open_transport
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
@@ -61,34 +62,45 @@ def state_dedup_query(
     use_rocksdb(spark, settings.dedup.state)
     checkpoint = state_checkpoint(settings, topic)
     checkpoint.mkdir(parents=True, exist_ok=True)
-    figures = Figures(checkpoint)
-    stream = log_stream(spark, settings, [topic.name], {}, settings.transport.max_per_trigger)
-    query = (
-        judged(stream, settings, checkpoint)
-        .writeStream.queryName("deduplicate")
-        .foreachBatch(write_batch(settings, figures))
-        .option("checkpointLocation", checkpoint.as_uri())
-        .trigger(processingTime=trigger)
-        .start()
-    )
-    query.beside = Remembering(SourceTopic(transport, topic), figures)
-    return query
+    begin = begin_at(transport, [topic], {})
+    stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger)
+    records = judged(stream, settings, checkpoint)
+    beside = Remembering(SourceTopic(transport, topic), checkpoint)
+    work = partial(write_batch, settings, beside)
+    return start_query("deduplicate", records, work, checkpoint, trigger, beside)
 
 
 class Remembering(QueryCompanion):
-    """The source must stay as it is, and the state's figures are left where others find them."""
+    """The source must stay as it is; what the query says about itself is kept over all its starts (DED-9)."""
 
-    def __init__(self, raw: SourceTopic, figures: Figures) -> None:
+    def __init__(self, raw: SourceTopic, checkpoint: Path) -> None:
         self._raw = raw
-        self._figures = figures
+        self._checkpoint = checkpoint
+        self._batch = -1
+        names = ("kept", "late", *_LATEST, *_SUMMED)
+        known = cast(dict[str, int], read_figures(checkpoint))
+        self._numbers = {name: known.get(name, 0) for name in names}
 
     def error(self) -> BaseException | None:
         """Return what is wrong with the source."""
         return self._raw.error()
 
+    def count(self, kept: int, late: int) -> None:
+        """Add what a batch wrote."""
+        self._numbers["kept"] += kept
+        self._numbers["late"] += late
+
     def look(self, query: StreamingQuery) -> None:
-        """Note what the batches since the last look did to the state."""
-        self._figures.look(query)
+        """Add what the batches since the last look did to the state, and leave the figures where others find them."""
+        for progress in query.recentProgress:
+            # A notice that there was no batch repeats the numbers of the one before.
+            if progress["batchId"] > self._batch and "addBatch" in progress["durationMs"]:
+                self._batch = progress["batchId"]
+                found = asdict(state_metrics(progress))
+                self._numbers |= {name: found[name] for name in _LATEST}
+                for name in _SUMMED:
+                    self._numbers[name] += found[name]
+        write_figures(self._checkpoint, self._numbers)
 
     def await_last(self, query: StreamingQuery) -> None:
         """Wait until the last batch is in the query's progress too."""
@@ -110,40 +122,32 @@ def judged(stream: DataFrame, settings: Settings, checkpoint: Path) -> DataFrame
     )
 
 
-def write_batch(settings: Settings, figures: Figures) -> Callable[[DataFrame, int], None]:
-    """Return the function that writes one micro-batch, with exactly one Spark action."""
-
-    def write(batch: DataFrame, _batch_id: int) -> None:
-        with told_in_a_line():
-            written = batch.mapInArrow(write_partition(settings), _COUNTS).collect()
-        figures.count(sum(row.kept for row in written), sum(row.late for row in written))
-
-    return write
+def write_batch(settings: Settings, beside: Remembering, batch: DataFrame, _batch_id: int) -> None:
+    """Write one micro-batch, with exactly one Spark action."""
+    with told_in_a_line():
+        written = batch.mapInArrow(partial(write_partition, settings), _COUNTS).collect()
+    beside.count(sum(row.kept for row in written), sum(row.late for row in written))
 
 
 def write_partition(
-    settings: Settings,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what one task does with its rows: append them, in one transaction, to where they belong."""
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        waiting = [batch for batch in batches if batch.num_rows]
-        if not waiting:
-            return
-        records = pa.Table.from_batches(waiting)
-        late = records[REASON].is_valid()
-        parts = {
-            settings.dedup.destination: _outgoing(records.filter(pc.invert(late)), settings),
-            settings.dedup.late: _with_reason(records.filter(late), settings),
-        }
-        transport = open_transport(settings)
-        name = f"deduplicate:{settings.dedup_pipeline}:{TaskContext.get().partitionId()}"
-        epoch = transport.init_producer(name)
-        transport.append(name, epoch, {t: part for t, part in parts.items() if part.num_rows})
-        kept, late_ones = (part.num_rows for part in parts.values())
-        yield pa.RecordBatch.from_pydict({"kept": [kept], "late": [late_ones]})
-
-    return write
+    settings: Settings, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Append the rows of one task, in one transaction, to where they belong."""
+    waiting = [batch for batch in batches if batch.num_rows]
+    if not waiting:
+        return
+    records = pa.Table.from_batches(waiting)
+    late = records[REASON].is_valid()
+    parts = {
+        settings.dedup.destination: _outgoing(records.filter(pc.invert(late)), settings),
+        settings.dedup.late: _with_reason(records.filter(late), settings),
+    }
+    transport = open_transport(settings)
+    name = f"deduplicate:{settings.dedup_pipeline}:{TaskContext.get().partitionId()}"
+    epoch = transport.init_producer(name)
+    transport.append(name, epoch, {t: part for t, part in parts.items() if part.num_rows})
+    kept, late_ones = (part.num_rows for part in parts.values())
+    yield pa.RecordBatch.from_pydict({"kept": [kept], "late": [late_ones]})
 
 
 def _outgoing(records: pa.Table, settings: Settings) -> pa.Table:
@@ -162,38 +166,6 @@ def _with_reason(records: pa.Table, settings: Settings) -> pa.Table:
     return after_headers(
         records["headers"].cast(HEADERS_TYPE), leaving.set_column(index, "headers", named)
     )
-
-
-class Figures:
-    """What the query says about itself, over all its starts (DED-9)."""
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._checkpoint = checkpoint
-        self._batch = -1
-        names = ("kept", "late", *_LATEST, *_SUMMED)
-        known = cast(dict[str, int], read_figures(checkpoint))
-        self._numbers = {name: known.get(name, 0) for name in names}
-
-    def count(self, kept: int, late: int) -> None:
-        """Add what a batch wrote."""
-        self._numbers["kept"] += kept
-        self._numbers["late"] += late
-
-    def look(self, query: StreamingQuery) -> None:
-        """Add what the batches since the last look did to the state, and leave the figures where others find them."""
-        for progress in query.recentProgress:
-            if progress["batchId"] > self._batch and _did_something(progress):
-                self._batch = progress["batchId"]
-                found = asdict(state_metrics(progress))
-                self._numbers |= {name: found[name] for name in _LATEST}
-                for name in _SUMMED:
-                    self._numbers[name] += found[name]
-        write_figures(self._checkpoint, self._numbers)
-
-
-def _did_something(progress: Any) -> bool:
-    """Tell a batch from a notice that there was none: that repeats the numbers of the batch before."""
-    return "addBatch" in progress["durationMs"]
 
 
 def _must_have_topics(settings: Settings, transport: Transport) -> None:

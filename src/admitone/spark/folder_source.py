@@ -79,12 +79,6 @@ class FolderLogSource(DataSource):  # type: ignore[misc]
         return _Reader(dict(self.options))
 
 
-class _Range(InputPartition):  # type: ignore[misc]
-    def __init__(self, topic: Topic, partition: int, start: int, end: int) -> None:
-        super().__init__(None)
-        self.topic, self.partition, self.start, self.end = topic, partition, start, end
-
-
 class _Reader(DataSourceStreamReader):  # type: ignore[misc]
     def __init__(self, options: dict[str, str]) -> None:
         self._path = options["path"]
@@ -122,19 +116,18 @@ class _Reader(DataSourceStreamReader):  # type: ignore[misc]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [
-            _Range(
-                topic, number, start[topic.topic_id][str(number)], end[topic.topic_id][str(number)]
-            )
+            InputPartition((topic, number, first, last))
             for topic in self._topics
             for number in range(topic.partitions)
-            if start[topic.topic_id][str(number)] < end[topic.topic_id][str(number)]
+            for first, last in [(ends[topic.topic_id][str(number)] for ends in (start, end))]
+            if first < last
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Range)
+        topic, number, first, last = partition.value
         log = FolderLog(Path(self._path))
-        for batch in log.read(partition.topic, partition.partition, partition.start, partition.end):
-            yield _pack(batch, partition.partition) if self._packed else batch
+        for batch in log.read(topic, number, first, last):
+            yield _pack(batch, number) if self._packed else batch
         log.close()
 
     def _ends(self) -> Offsets:

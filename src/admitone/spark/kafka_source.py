@@ -74,14 +74,14 @@ def kafka_stream(
     max_per_trigger: int,
     *,
     packed: bool,
-    counted: bool = False,
+    counted: bool,
 ) -> DataFrame:
     """Return topics as a stream that begins at the given next offsets; a gap ends it."""
-    reader = spark.readStream.format("kafka")
-    for name, value in java_options(settings).items():
-        reader = reader.option(f"kafka.{name}", value)
+    client = {f"kafka.{name}": value for name, value in java_options(settings).items()}
     stream = (
-        reader.option("assign", _json({t: list(range(t.partitions)) for t in begin}))
+        spark.readStream.format("kafka")
+        .options(**client)
+        .option("assign", _json({t: list(range(t.partitions)) for t in begin}))
         .option(
             "startingOffsets",
             _json({t: {str(n): o for n, o in enumerate(first)} for t, first in begin.items()}),

@@ -1,12 +1,12 @@
 """The log as a Spark stream: one task per partition, in offset order, beginning at the marks.
 
-`log_stream` has the columns of Spark's Kafka source, for anybody's query. Our own queries read `packed_log_stream`,
-which may carry many records in a row, and unpack it on the other side.
+`log_stream` has the columns of Spark's Kafka source. The boundary and the analytics let it carry many records in a row,
+and unpack them on the other side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,6 @@ from admitone.settings import Settings
 from admitone.spark.folder_source import PACKED_RECORDS, folder_stream
 from admitone.spark.kafka_source import PACKED_HEADERS, kafka_stream, with_headers
 from admitone.spark.packing import unpack
-from admitone.transport import open_transport
 from admitone.transport.port import Topic, Transport
 
 Begin = dict[Topic, list[int]]
@@ -26,15 +25,20 @@ Begin = dict[Topic, list[int]]
 def log_stream(
     spark: SparkSession,
     settings: Settings,
-    topics: Sequence[str],
-    starts: dict[str, dict[int, int]],
+    begin: Begin,
     max_per_trigger: int,
+    *,
+    packed: bool = False,
+    counted: bool = False,
 ) -> DataFrame:
-    """Return the log's topics as a stream that begins at the given next offsets, by topic name."""
-    transport = open_transport(settings)
-    begin = begin_at(transport, [transport.topic(name) for name in topics], starts)
-    transport.close()
-    return _stream(spark, settings, begin, max_per_trigger, packed=False)
+    """Return topics of the log as a stream that begins at the given next offsets.
+
+    Packed, it has the shape that is cheapest to carry, which `unpacked` reads; counted, it has only what counting
+    reads, where that is cheaper still.
+    """
+    if settings.transport.kind == "kafka":
+        return kafka_stream(spark, settings, begin, max_per_trigger, packed=packed, counted=counted)
+    return folder_stream(spark, settings, begin, max_per_trigger, packed=packed)
 
 
 def begin_at(
@@ -55,22 +59,6 @@ def begin_at(
     }
 
 
-def packed_log_stream(
-    spark: SparkSession, settings: Settings, begin: Begin, max_per_trigger: int
-) -> DataFrame:
-    """Return topics as a stream in the shape that is cheapest to carry; `unpacked` reads any."""
-    return _stream(spark, settings, begin, max_per_trigger, packed=True)
-
-
-def counted_log_stream(
-    spark: SparkSession, settings: Settings, begin: Begin, max_per_trigger: int
-) -> DataFrame:
-    """Return the same with only what counting reads, where that is cheaper to carry."""
-    if settings.transport.kind == "kafka":
-        return kafka_stream(spark, settings, begin, max_per_trigger, packed=True, counted=True)
-    return packed_log_stream(spark, settings, begin, max_per_trigger)
-
-
 def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the records of a stream of any shape, in order."""
     for batch in batches:
@@ -81,14 +69,6 @@ def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 yield from unpack(packed.as_buffer())
         else:
             yield batch
-
-
-def _stream(
-    spark: SparkSession, settings: Settings, begin: Begin, max_per_trigger: int, *, packed: bool
-) -> DataFrame:
-    if settings.transport.kind == "kafka":
-        return kafka_stream(spark, settings, begin, max_per_trigger, packed=packed)
-    return folder_stream(spark, settings, begin, max_per_trigger, packed=packed)
 
 
 def _within(topic: Topic, partition: int, wanted: int, first: int, end: int) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -20,3 +24,22 @@ class QueryCompanion:
 
     def close(self) -> None:
         """Finish what was begun; the query has ended."""
+
+
+def start_query(
+    name: str,
+    stream: DataFrame,
+    work: Callable[[DataFrame, int], None],
+    checkpoint: Path,
+    trigger: str,
+    companion: QueryCompanion,
+) -> StreamingQuery:
+    """Start a query that does some work with each micro-batch; its companion is `beside` it, and ends with it."""
+    writer = stream.writeStream.queryName(name).foreachBatch(work).trigger(processingTime=trigger)
+    try:
+        query = writer.option("checkpointLocation", checkpoint.as_uri()).start()
+    except BaseException:
+        companion.close()
+        raise
+    query.beside = companion
+    return query

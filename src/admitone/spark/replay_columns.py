@@ -7,7 +7,8 @@ keep their types and their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -174,38 +175,33 @@ def _marked_by_partition(
     places = df.mapInArrow(_packed_by_partition, _PACKED).groupBy("topic", "partition")
     if df.isStreaming:
         judged = places.applyInPandasWithState(
-            _next_batch(announced), _JUDGED, _STATE, "append", GroupStateTimeout.NoTimeout
+            partial(_next_batch, announced), _JUDGED, _STATE, "append", GroupStateTimeout.NoTimeout
         )
     else:
-        judged = places.applyInArrow(_whole(announced), _JUDGED)
+        judged = places.applyInArrow(lambda packed: _whole(announced, packed), _JUDGED)
     return judged.mapInArrow(_unpacked, schema)
 
 
-def _next_batch(announced: list[int] | None) -> Callable[..., Iterator[pd.DataFrame]]:
-    """Return what judges a micro-batch by what the state remembers."""
+def _next_batch(
+    announced: list[int] | None,
+    _place: tuple[Any, ...],
+    frames: Iterator[pd.DataFrame],
+    state: GroupState,
+) -> Iterator[pd.DataFrame]:
+    """Judge a micro-batch by what the state remembers."""
+    rows = orjson.loads(state.get[0]) if state.exists else []
+    marks = {(producer, of): Reached(*reached) for producer, of, *reached in rows}
+    packed = [value for frame in frames for value in frame[_RECORDS]]
+    judged, marks = _judged(packed, announced, marks)
+    rows = [[*upstream, *reached] for upstream, reached in marks.items()]
+    state.update((orjson.dumps(rows).decode(),))
+    yield pd.DataFrame({_RECORDS: judged})
 
-    def next_batch(
-        _place: tuple[Any, ...], frames: Iterator[pd.DataFrame], state: GroupState
-    ) -> Iterator[pd.DataFrame]:
-        rows = orjson.loads(state.get[0]) if state.exists else []
-        marks = {(producer, of): Reached(*reached) for producer, of, *reached in rows}
-        packed = [value for frame in frames for value in frame[_RECORDS]]
-        judged, marks = _judged(packed, announced, marks)
-        rows = [[*upstream, *reached] for upstream, reached in marks.items()]
-        state.update((orjson.dumps(rows).decode(),))
-        yield pd.DataFrame({_RECORDS: judged})
 
-    return next_batch
-
-
-def _whole(announced: list[int] | None) -> Callable[[pa.Table], pa.Table]:
-    """Return what judges everything there is."""
-
-    def whole(packed: pa.Table) -> pa.Table:
-        judged, _ = _judged(packed[_RECORDS].to_pylist(), announced, {})
-        return pa.table({_RECORDS: judged})
-
-    return whole
+def _whole(announced: list[int] | None, packed: pa.Table) -> pa.Table:
+    """Judge everything there is."""
+    judged, _ = _judged(packed[_RECORDS].to_pylist(), announced, {})
+    return pa.table({_RECORDS: judged})
 
 
 def _judged(

@@ -24,14 +24,9 @@ def refuse_what_only_this_machine_has(settings: Settings) -> None:
     """Refuse a log, a ledger or a password that tasks on other machines would not find."""
     if _on_this_machine(settings):
         return
-    files = [
-        place
-        for place, is_file in (
-            (f"the log in {settings.transport.path}", settings.transport.kind == "folder"),
-            ("the ledger in SQLite", settings.ledger.url.startswith("sqlite:")),
-        )
-        if is_file
-    ]
+    files = [f"the log in {settings.transport.path}"] if settings.transport.kind == "folder" else []
+    if settings.ledger.url.startswith("sqlite:"):
+        files.append("the ledger in SQLite")
     if files:
         raise ConfigurationError(
             f"On {settings.spark.master} tasks run on other machines, which do not see {' and '.join(files)}.",
@@ -75,9 +70,7 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
         **(kafka_packages() if settings.transport.kind == "kafka" else {}),
         **settings.spark.options,
     }
-    builder = SparkSession.builder.appName(name).master(settings.spark.master)
-    for key, value in options.items():
-        builder = builder.config(key, value)
+    builder = SparkSession.builder.appName(name).master(settings.spark.master).config(map=options)
     with _output_to(settings.resolve(LOG)):
         try:
             return builder.getOrCreate()

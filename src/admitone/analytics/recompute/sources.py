@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,16 +44,6 @@ _OFFSETS_AT_ONCE: Final = 100_000
 _WORTH_A_POOL: Final = 200_000
 
 
-class RecordSource(Protocol):
-    """Where admitted records can be had once more."""
-
-    def target(self, live: SketchStore) -> Marks:
-        """Return up to where to count: where the live store is, or the end where it has nothing."""
-
-    def count(self, into: SketchStore, live: SketchStore, target: Marks, report: Report) -> None:
-        """Count what lies between a store's marks and the target."""
-
-
 class _Part(NamedTuple):
     """A stretch of one partition."""
 
@@ -74,7 +64,7 @@ class FromLog:
         self._topics = {state.topic.topic_id: state.topic for state in found.values()}
 
     def target(self, live: SketchStore) -> Marks:
-        """Return up to where to count."""
+        """Return up to where to count: where the live store is, or the end where it has nothing."""
         marks = {place: offset for place, offset in live.marks().items() if offset != NOTHING_READ}
         self._refuse_gaps(marks)
         if marks:
@@ -160,6 +150,9 @@ class FromArchive:
         reads = reached.reads(begun, target, live.state().marks)
         # Only the log knows which producer wrote what to it, or a store that has read it.
         into.commit(CountedBatch(reads, sources, [], now, upstream=_moved(into, live)))
+
+
+RecordSource = FromLog | FromArchive
 
 
 class _Reached:

@@ -74,8 +74,9 @@ class Door:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._waiting: deque[Request] = deque()
-        self._events = 0
+        self._requests: deque[Request] = deque()
+        self.waiting = 0
+        """How many events wait to be taken in."""
         self._changed = threading.Condition()
         self._closing = False
         self.counts: DoorCounts = {
@@ -87,11 +88,6 @@ class Door:
             threading.Thread(target=self._work, args=(lane,), name=f"lane-{number}", daemon=True)
             for number, lane in enumerate(self._lanes)
         ]
-
-    @property
-    def waiting(self) -> int:
-        """Return how many events wait to be taken in."""
-        return self._events
 
     def document(self) -> DoorDocument:
         """Return how it stands, as the interface spells it."""
@@ -108,11 +104,11 @@ class Door:
         with self._changed:
             if self._closing:
                 raise ServiceUnreachable("The service is stopping.", "send it to another one")
-            if self._events + len(deliveries) > self._settings.service.max_waiting:
+            if self.waiting + len(deliveries) > self._settings.service.max_waiting:
                 self.counts["refused"] += 1
-                raise Busy(f"{self._events} events are waiting at the door, and it takes no more.")
-            self._waiting.append(request)
-            self._events += len(deliveries)
+                raise Busy(f"{self.waiting} events are waiting at the door, and it takes no more.")
+            self._requests.append(request)
+            self.waiting += len(deliveries)
             self._changed.notify()
         return request.answer
 
@@ -171,19 +167,19 @@ class Door:
         """Return what is waiting, as much as fits into a block; nothing when the door closes."""
         with self._changed:
             while True:
-                self._changed.wait_for(lambda: self._waiting or self._closing)
+                self._changed.wait_for(lambda: self._requests or self._closing)
                 taken = list(self._next_block())
-                if taken or not self._waiting:
+                if taken or not self._requests:
                     return taken
 
     def _next_block(self) -> Iterator[Request]:
         size = 0
-        while self._waiting:
-            size += len(self._waiting[0].deliveries)
-            if size > _EVENTS_AT_ONCE and size > len(self._waiting[0].deliveries):
+        while self._requests:
+            size += len(self._requests[0].deliveries)
+            if size > _EVENTS_AT_ONCE and size > len(self._requests[0].deliveries):
                 return
-            request = self._waiting.popleft()
-            self._events -= len(request.deliveries)
+            request = self._requests.popleft()
+            self.waiting -= len(request.deliveries)
             # Who gave up waiting sends it again.
             if request.answer.set_running_or_notify_cancel():
                 yield request

@@ -9,8 +9,10 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
 from admitone.ledger import is_postgres
@@ -22,16 +24,14 @@ if TYPE_CHECKING:
 _SLOTS: Final = 256
 
 
-class Slot(Protocol):
+class Slot(NamedTuple):
     """A slot number that no other worker uses."""
 
     number: int
-
-    def is_held(self) -> bool:
-        """Tell whether it still is."""
-
-    def release(self) -> None:
-        """Let another worker have it."""
+    is_held: Callable[[], bool]
+    """Tell whether it still is."""
+    release: Callable[[], None]
+    """Let another worker have it."""
 
 
 def take_slot(settings: Settings) -> Slot:
@@ -43,49 +43,13 @@ def take_slot(settings: Settings) -> Slot:
     for number in range(_SLOTS):
         held = _lock(folder / f"slot-{number}")
         if held is not None:
-            return FileSlot(number, held)
+            # The kernel keeps the lock as long as the process lives.
+            return Slot(number, lambda: True, partial(os.close, held))
     raise _none_free()
 
 
-class FileSlot:
-    """A slot held by a lock on a file: an SQLite ledger has only this machine's processes."""
-
-    def __init__(self, number: int, descriptor: int) -> None:
-        self.number = number
-        self._descriptor = descriptor
-
-    def is_held(self) -> bool:
-        """Tell whether it still is; the kernel keeps the lock as long as the process lives."""
-        return True
-
-    def release(self) -> None:
-        """Let another worker have it."""
-        os.close(self._descriptor)
-
-
-class DatabaseSlot:
-    """A slot held by a connection's advisory lock."""
-
-    def __init__(self, number: int, connection: Connection) -> None:
-        self.number = number
-        self._connection = connection
-
-    def is_held(self) -> bool:
-        """Tell whether the connection is still there, and with it the lock."""
-        import psycopg
-
-        try:
-            self._connection.execute("SELECT 1")
-        except psycopg.Error:
-            return False
-        return True
-
-    def release(self) -> None:
-        """Let another worker have it."""
-        self._connection.close()
-
-
-def _take_in_database(settings: Settings) -> DatabaseSlot:
+def _take_in_database(settings: Settings) -> Slot:
+    """Take a connection's advisory lock."""
     import psycopg
 
     from admitone.infra.postgres_connect import connect, parameters_of, place_of
@@ -98,11 +62,22 @@ def _take_in_database(settings: Settings) -> DatabaseSlot:
             key = _key(settings.pipeline.name, number)
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", (key,)).fetchone()
             if row is not None and row[0]:
-                return DatabaseSlot(number, connection)
+                return Slot(number, partial(_answers, connection), connection.close)
     except psycopg.Error as error:
         raise explained(error, place_of(parameters)) from error
     connection.close()
     raise _none_free()
+
+
+def _answers(connection: Connection) -> bool:
+    """Tell whether a connection is still there, and with it its lock."""
+    import psycopg
+
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.Error:
+        return False
+    return True
 
 
 def _key(pipeline: str, number: int) -> int:
@@ -111,6 +86,7 @@ def _key(pipeline: str, number: int) -> int:
 
 
 def _lock(path: Path) -> int | None:
+    """Lock a file: an SQLite ledger has only this machine's processes."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     except OSError as error:

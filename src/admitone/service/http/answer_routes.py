@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
@@ -20,8 +20,8 @@ from admitone.results.documents import (
     WindowLine,
     WindowTotals,
 )
-from admitone.service.http.context import Reader, Service, answer
-from admitone.service.http.openapi import problems
+from admitone.service.http.context import Question, Reader, Service, answer, ask
+from admitone.service.http.problems import problems
 
 router = APIRouter(prefix="/v1")
 
@@ -42,10 +42,8 @@ Where = Annotated[
 K = Annotated[int, Field(ge=1, le=1_000, description="How many items.")]
 
 
-class TopQuestion(BaseModel):
+class TopQuestion(Question):
     """Which list is wanted."""
-
-    model_config = ConfigDict(extra="forbid")
 
     dimension: Dimension
     window: Window = "1h"
@@ -53,20 +51,16 @@ class TopQuestion(BaseModel):
     k: K | None = None
 
 
-class ItemQuestion(BaseModel):
+class ItemQuestion(Question):
     """One window, or a range of them."""
-
-    model_config = ConfigDict(extra="forbid")
 
     window: Window = "1h"
     first: Window | None = Field(default=None, alias="from")
     last: Window | None = Field(default=None, alias="to")
 
 
-class WindowQuestion(BaseModel):
+class WindowQuestion(Question):
     """Which windows are wanted, and of which list the totals."""
-
-    model_config = ConfigDict(extra="forbid")
 
     size: Literal["1m", "1h", "1d", "1w", "1mo", "all"] | None = None
     newest: int = Field(default=500, ge=1, le=10_000, description="Of each size, how many.")
@@ -112,26 +106,21 @@ async def item(
 ) -> Response:
     """Show one item's estimate with bounds, or how it moved from one window to another."""
 
-    def found() -> ItemAnswer | ItemHistory:
+    def look() -> ItemAnswer | ItemHistory:
         answers = service.stores.answers
         if question.first is None and question.last is None:
             return answers.item(item_type, key, question.window)
         most = service.settings.service.max_windows
         return {"windows": answers.history(item_type, key, question.first, question.last, most)}
 
-    return answer(await service.executor.run(found))
+    return await ask(service, look)
 
 
 @router.get("/trends", response_model=TrendAnswer, responses=problems(404))
 async def trend(_: Reader, service: Service, question: Annotated[TopQuestion, Query()]) -> Response:
     """Show what rose in a list since the window before, what certainly rose most first."""
-    return answer(
-        await service.executor.run(
-            lambda: service.stores.answers.trend(
-                question.dimension, question.window, question.where, question.k
-            )
-        )
-    )
+    asked = (question.dimension, question.window, question.where, question.k)
+    return await ask(service, lambda: service.stores.answers.trend(*asked))
 
 
 @router.get("/windows", response_model=Windows, responses=problems(404))
@@ -141,7 +130,7 @@ async def windows(
     """Show which windows there are, and what a list amounts to in each where one is named."""
     kind = None if question.size is None else ALIASES[question.size]
 
-    def found() -> list[WindowTotals | WindowLine]:
+    def look() -> Windows:
         answers = service.stores.answers
         lines: Sequence[WindowTotals | WindowLine] = (
             answers.windows()
@@ -152,16 +141,13 @@ async def windows(
         for line in lines:
             if kind in (None, line["kind"]):
                 by_kind.setdefault(line["kind"], []).append(line)
-        return [line for lines in by_kind.values() for line in lines[-question.newest :]]
+        newest = [line for lines in by_kind.values() for line in lines[-question.newest :]]
+        return {"windows": newest}
 
-    return answer(Windows(windows=await service.executor.run(found)))
+    return await ask(service, look)
 
 
 @router.get("/dimensions", response_model=Dimensions, responses=problems())
 async def dimensions(_: Reader, service: Service) -> Response:
     """Show which lists there are, and the attribute values that have lists of their own."""
-
-    def found() -> Dimensions:
-        return {"dimensions": service.stores.answers.dimensions()}
-
-    return answer(await service.executor.run(found))
+    return await ask(service, lambda: Dimensions(dimensions=service.stores.answers.dimensions()))

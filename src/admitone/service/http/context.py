@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import orjson
 from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from admitone.ops.stores import Stores
 from admitone.ops.tokens import Role
 from admitone.results.documents import TopAnswer
-from admitone.results.redis_answers import KEPT_IN, RedisAnswers
+from admitone.results.redis import KEPT_IN, RedisAnswers
 from admitone.service.bounded_executor import BoundedExecutor
 from admitone.service.door.door import Door
 from admitone.service.door.maintenance import Maintenance
@@ -78,6 +80,24 @@ def context_of(request: Request) -> ServiceContext:
 Service = Annotated[ServiceContext, Depends(context_of)]
 Reader = Annotated[Caller, Depends(needs(Role.READ))]
 Operator = Annotated[Caller, Depends(needs(Role.OPERATE))]
+
+
+class Question(BaseModel):
+    """The parameters of a request; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+async def ask(service: ServiceContext, work: Callable[..., Any], *args: Any) -> Response:
+    """Ask the stores, and answer with the document that is found."""
+    return answer(await service.executor.run(work, *args))
+
+
+async def act(service: ServiceContext, work: Callable[[], Any]) -> Response:
+    """Do what an operator wants, and answer with what came of it."""
+    document = await service.executor.run(work)
+    service.acted()
+    return answer(document)
 
 
 def answer(document: Any) -> Response:

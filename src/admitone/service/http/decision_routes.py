@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from admitone.boundary.release import Choice, ReleaseDocument, Signature
@@ -26,9 +26,18 @@ from admitone.ledger.query_text import (
 )
 from admitone.ops.quarantine import Discarded, Quarantined, discard, list_quarantined, release
 from admitone.service.http.access import Caller
-from admitone.service.http.context import Operator, Reader, Service, ServiceContext, answer
+from admitone.service.http.context import (
+    Operator,
+    Question,
+    Reader,
+    Service,
+    ServiceContext,
+    act,
+    answer,
+    ask,
+)
 from admitone.service.http.json_difference import Change, difference
-from admitone.service.http.openapi import problems
+from admitone.service.http.problems import problems
 
 router = APIRouter(prefix="/v1")
 
@@ -56,9 +65,7 @@ Moment = Annotated[
 RecordId = Annotated[str, Path(max_length=40, examples=["12-0"], description="As lists show it.")]
 
 
-class _Pages(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class _Pages(Question):
     limit: int = Field(default=100, ge=1, description="How many; never more than max_page.")
     cursor: Cursor = None
 
@@ -110,20 +117,16 @@ class QuarantineQuestion(_Pages):
     all: bool = Field(default=False, description="Also what was released or discarded.")
 
 
-class ReceiptQuestion(BaseModel):
+class ReceiptQuestion(Question):
     """Whose ticket is wanted."""
-
-    model_config = ConfigDict(extra="forbid")
 
     event: Name
     run: Name | None = None
     event_class: Name | None = Field(default=None, alias="class")
 
 
-class Disposal(BaseModel):
+class Disposal(Question):
     """Why something is done, and by whom."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: str = Field(min_length=1, max_length=2_000, examples=["confirmed by the producer"])
     author: str | None = Field(
@@ -160,11 +163,13 @@ async def list_decisions(
     _: Reader, service: Service, question: Annotated[DecisionQuestion, Query()]
 ) -> Response:
     """List what was decided and why, in the order it was decided."""
-    wanted = question.filter()
-    rows, following = await service.executor.run(
-        lambda: _page(decisions(service.stores.ledger, wanted), _size(service, question))
-    )
-    return answer(DecisionPage(decisions=rows, next=following))
+
+    def look() -> DecisionPage:
+        rows = decisions(service.stores.ledger, question.filter())
+        page, following = _page(rows, service, question)
+        return DecisionPage(decisions=page, next=following)
+
+    return await ask(service, look)
 
 
 @router.get("/receipts", response_model=EventReceipt, responses=problems(404))
@@ -172,11 +177,8 @@ async def show_receipt(
     _: Reader, service: Service, question: Annotated[ReceiptQuestion, Query()]
 ) -> Response:
     """Show one event's ticket and every delivery that claimed it."""
-    return answer(
-        await service.executor.run(
-            receipt_of, service.stores.ledger, question.event, question.run, question.event_class
-        )
-    )
+    about = (question.event, question.run, question.event_class)
+    return await ask(service, receipt_of, service.stores.ledger, *about)
 
 
 @router.get("/quarantine", response_model=QuarantinePage, responses=problems())
@@ -191,21 +193,21 @@ async def list_quarantine(
         after=question.after(),
     )
 
-    def found() -> tuple[list[Decision], str | None]:
+    def look() -> QuarantinePage:
         rows = list_quarantined(service.stores.ledger, wanted, everything=question.all)
-        return _page(rows, _size(service, question))
+        page, following = _page(rows, service, question)
+        return QuarantinePage(quarantined=page, next=following)
 
-    rows, following = await service.executor.run(found)
-    return answer(QuarantinePage(quarantined=rows, next=following))
+    return await ask(service, look)
 
 
 @router.get("/quarantine/{id}", response_model=ComparedDelivery, responses=problems(404))
 async def show_quarantined(_: Reader, service: Service, id: RecordId) -> Response:
     """Show one quarantined delivery beside the admission it contradicts, and in what they differ."""
     stores = service.stores
-    found = await service.executor.run(quarantined, stores.ledger, stores.evidence, id)
-    changes = difference(found["first_envelope"], found["envelope"])
-    return answer(ComparedDelivery(**found, difference=changes))
+    shown = await service.executor.run(quarantined, stores.ledger, stores.evidence, id)
+    changes = difference(shown["first_envelope"], shown["envelope"])
+    return answer(ComparedDelivery(**shown, difference=changes))
 
 
 @router.post(
@@ -222,9 +224,7 @@ async def release_one(
         chosen = open_ones(service.stores.ledger, [id])
         return release(service.settings, chosen, signature, choice).document()
 
-    report = await service.executor.run(work)
-    service.acted()
-    return answer(report)
+    return await act(service, work)
 
 
 @router.post("/quarantine/{id}/discard", response_model=Discarded, responses=problems(404))
@@ -238,20 +238,17 @@ async def discard_one(
         ledger = service.stores.writing_ledger
         return discard(ledger, open_ones(ledger, [id]), signature)
 
-    discarded = await service.executor.run(work)
-    service.acted()
-    return answer(discarded)
+    return await act(service, work)
 
 
-def _page(rows: Iterable[Decision], limit: int) -> tuple[list[Decision], str | None]:
+def _page(
+    rows: Iterable[Decision], service: ServiceContext, question: _Pages
+) -> tuple[list[Decision], str | None]:
     """Return the first rows, and the id to go on after where there are more; it stays good whatever is added."""
-    found = list(islice(rows, limit + 1))
-    more = len(found) > limit
-    return found[:limit], found[limit - 1]["id"] if more else None
-
-
-def _size(service: ServiceContext, question: _Pages) -> int:
-    return min(question.limit, service.settings.service.max_page)
+    limit = min(question.limit, service.settings.service.max_page)
+    first = list(islice(rows, limit + 1))
+    more = len(first) > limit
+    return first[:limit], first[limit - 1]["id"] if more else None
 
 
 def _signature(service: ServiceContext, caller: Caller, order: Disposal) -> Signature:

@@ -16,8 +16,7 @@ from admitone.service.bounded_executor import TimedOut
 from admitone.service.door.lane import AnsweredDecision
 from admitone.service.http.context import ServiceContext, answer, context_of
 from admitone.service.http.event_body import NotAnArray, events_in
-from admitone.service.http.openapi import problems
-from admitone.service.http.problems import Refused
+from admitone.service.http.problems import Refused, problems
 
 router = APIRouter(prefix="/v1")
 

@@ -8,15 +8,15 @@ from typing import Annotated, Final
 
 import orjson
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from admitone.core.errors import AdmitoneError
 from admitone.results.documents import TopAnswer
 from admitone.service.bounded_executor import Busy
 from admitone.service.http.answer_routes import Dimension, K, Where, Window
-from admitone.service.http.context import Reader, Service, ServiceContext
-from admitone.service.http.openapi import problems
+from admitone.service.http.context import Question, Reader, Service, ServiceContext
+from admitone.service.http.problems import problems
 from admitone.service.live.live_feed import EVERY_S, PARTS, Trouble
 
 router = APIRouter(prefix="/v1")
@@ -33,10 +33,8 @@ _EVENT: Final = {
 }
 
 
-class LiveQuestion(BaseModel):
+class LiveQuestion(Question):
     """Which list to follow besides everything else; none unless a dimension is named."""
-
-    model_config = ConfigDict(extra="forbid")
 
     dimension: Dimension | None = None
     window: Window = "1h"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter as Counted
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
@@ -29,7 +28,11 @@ _WAITING: Final = {
     "ambiguous": ("deliveries", "Deliveries of unknown fate."),
     "pending_evidence": ("blocks", "Blocks whose evidence is not durable yet."),
 }
-_OF_SOURCE: Final = ("pipeline", "topic", "partition")
+_OF_SOURCE: Final = {
+    "decided": "Deliveries decided.",
+    "re_read": "Deliveries read again below the mark.",
+    "cached": "Duplicates a worker knew without asking the ledger.",
+}
 _STATE_NOW: Final = {
     "rows": ("rows", "Keys that engine state remembers."),
     "bytes_in_memory": ("memory_bytes", "What engine state takes in memory."),
@@ -116,34 +119,23 @@ class _Pipeline(Collector):
         up.add_metric([], 1)
         yield up
         yield from _waiting(lag, runs)
-        decided = CounterMetricFamily(
-            "admitone_deliveries_decided", "Deliveries decided.", labels=_OF_SOURCE
-        )
-        again = CounterMetricFamily(
-            "admitone_deliveries_re_read", "Deliveries read again below the mark.",
-            labels=_OF_SOURCE,
-        )  # fmt: skip
-        cached = CounterMetricFamily(
-            "admitone_deliveries_cached", "Duplicates a worker knew without asking the ledger.",
-            labels=_OF_SOURCE,
-        )  # fmt: skip
-        totals: dict[tuple[str, str, str], Counted[str]] = defaultdict(Counted)
-        for info in sources:
-            totals[info.pipeline, info.topic, str(info.source.partition)].update(
-                decided=info.decided, again=info.re_read, cached=info.cached
+        for name, about in _OF_SOURCE.items():
+            totals: Counted[tuple[str, str, str]] = Counted()
+            for info in sources:
+                place = info.pipeline, info.topic, str(info.source.partition)
+                totals[place] += getattr(info, name)
+            family = CounterMetricFamily(
+                f"admitone_deliveries_{name}", about, labels=("pipeline", "topic", "partition")
             )
-        for labels, total in totals.items():
-            decided.add_metric(labels, total["decided"])
-            again.add_metric(labels, total["again"])
-            cached.add_metric(labels, total["cached"])
-        yield decided
-        yield again
-        yield cached
+            for labels, total in totals.items():
+                family.add_metric(labels, total)
+            yield family
 
 
 def _waiting(lag: Lag, runs: Mapping[str, str]) -> Iterable[Metric]:
+    waiting = cast(Mapping[str, int], lag.waiting())
     for name, (unit, about) in _WAITING.items():
-        yield GaugeMetricFamily(f"admitone_{name}_{unit}", about, getattr(lag, name))
+        yield GaugeMetricFamily(f"admitone_{name}_{unit}", about, waiting[name])
     yield GaugeMetricFamily(
         "admitone_drifted_topics", "Topics that are not as agreed.", len(lag.drift)
     )

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from admitone.ops.stores import Stores
 from admitone.service.http.context import Reader, Service, answer
-from admitone.service.http.openapi import problems
+from admitone.service.http.problems import problems
 
 router = APIRouter()
 

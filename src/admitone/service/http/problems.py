@@ -1,9 +1,10 @@
-"""Errors as RFC 9457 problem documents: what happened, under which code, and what to try."""
+"""Errors as RFC 9457 problem documents: what happened, under which code, what to try; and which a route may give."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Final, Literal, NotRequired
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 import orjson
 from fastapi import FastAPI, Request
@@ -30,6 +31,8 @@ from admitone.core.errors import (
 from admitone.service.bounded_executor import OUR_MISTAKE, Busy, TimedOut
 
 MEDIA_TYPE: Final = "application/problem+json"
+REFERENCE: Final = "#/components/schemas/{}"
+_ALWAYS: Final = (400, 401, 403, 405, 413, 415, 421, 422, 429, 500, 503)
 _RETRY_AFTER_S: Final = 1
 _COME_AGAIN: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 # As RFC 9110 spells them; Python's own names changed between its versions.
@@ -78,25 +81,31 @@ class Problem(Details):
     remedy: NotRequired[Annotated[str, Field(examples=["did you mean 'url'?"])]]
 
 
+@dataclass(eq=False)
 class Refused(Exception):
     """A request that is answered with a problem document of its own making."""
 
-    def __init__(
-        self,
-        status: HTTPStatus,
-        code: str,
-        detail: str,
-        remedy: str | None = None,
-        headers: dict[str, str] | None = None,
-        details: Details | None = None,
-    ) -> None:
-        super().__init__(detail)
-        self.status, self.code, self.detail, self.remedy = status, code, detail, remedy
-        self.headers, self.details = headers or {}, details or Details()
+    status: HTTPStatus
+    code: str
+    detail: str
+    remedy: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    details: Details = field(default_factory=Details)
 
 
 ACTED_ON: Final = (Refused, AdmitoneError, HTTPException, RequestValidationError)
 """What a caller can act on; whatever else is raised is a mistake of ours."""
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the problem answers of a route: those every route may give, and its own."""
+    return {
+        status: {
+            "description": HTTPStatus(status).phrase,
+            "content": {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format("Problem")}}},
+        }
+        for status in sorted({*_ALWAYS, *statuses})
+    }
 
 
 def problem_response(refused: Refused) -> Response:
@@ -124,11 +133,7 @@ def refusal_of(error: Exception) -> Refused:
         return _invalid(error)
     if isinstance(error, HTTPException):
         return _http(error)
-    return Refused(
-        HTTPStatus.INTERNAL_SERVER_ERROR,
-        "INTERNAL",
-        OUR_MISTAKE,
-    )
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "INTERNAL", OUR_MISTAKE)
 
 
 def tell_problems(app: FastAPI) -> None:

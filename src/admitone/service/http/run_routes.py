@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
@@ -15,9 +15,8 @@ from admitone.ops.close import close
 from admitone.ops.status import RunLine, StatusDocument, run_lines
 from admitone.ops.status import status as look
 from admitone.service.door.door import DoorDocument
-from admitone.service.http.context import Operator, Reader, Service, answer
-from admitone.service.http.openapi import problems
-from admitone.service.http.problems import Details, Refused
+from admitone.service.http.context import Operator, Question, Reader, Service, answer
+from admitone.service.http.problems import Details, Refused, problems
 from admitone.service.live.run_views import RunDocument
 
 router = APIRouter(prefix="/v1")
@@ -25,10 +24,8 @@ router = APIRouter(prefix="/v1")
 RunId = Annotated[str, Path(min_length=1, max_length=1_000, examples=["default"])]
 
 
-class Closure(BaseModel):
+class Closure(Question):
     """What may be missing although it is required."""
-
-    model_config = ConfigDict(extra="forbid")
 
     waive: list[str] = Field(
         default=[], max_length=100, description="Required families without admissions."
@@ -76,4 +73,4 @@ async def show_run(_: Reader, service: Service, run: RunId) -> Response:
 async def status(_: Reader, service: Service) -> Response:
     """Show what is running, how far behind it is, and which topics are not as agreed."""
     found = await service.executor.run(look, service.stores)
-    return answer(ServiceStatus(**found.document(), door=service.door.document()))
+    return answer(ServiceStatus(**found, door=service.door.document()))

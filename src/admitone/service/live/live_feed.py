@@ -133,7 +133,7 @@ class LiveFeed:
         self._executor = executor
         self._runs = runs
         self._rates = Rates(stores)
-        self._watchers = 0
+        self.watchers = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._snapshot = Snapshot(0)
         self._changed = asyncio.Condition()
@@ -141,15 +141,10 @@ class LiveFeed:
         self._recounted: dict[str, tuple[Any, float]] = {}
         self.stopping = asyncio.Event()
 
-    @property
-    def watchers(self) -> int:
-        """Return how many watch."""
-        return self._watchers
-
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Look while a client is within."""
-        self._watchers += 1
+        self.watchers += 1
         if all(task.done() for task in self._tasks):
             self._snapshot = Snapshot(self._snapshot.number)
             self._tasks = [
@@ -164,7 +159,7 @@ class LiveFeed:
         try:
             yield
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
 
     async def after(self, number: int) -> Snapshot:
         """Return the first snapshot after one that was seen; the same again when the service stops."""
@@ -190,7 +185,7 @@ class LiveFeed:
         self, name: str | None, every_s: float, look: Callable[[], Awaitable[Any]] | None
     ) -> None:
         """Look at one part again and again; without one, only let time pass."""
-        while self._watchers and not self.stopping.is_set():
+        while self.watchers and not self.stopping.is_set():
             began = time.monotonic()
             if name is None or look is None:
                 await self._tell(self._snapshot.parts)
@@ -231,16 +226,12 @@ class LiveFeed:
             if known is None or time.monotonic() - at > max(pause, cost):
                 known = await self._runs.of(run_id)
                 self._recounted[run_id] = ((stamp, state), time.monotonic())
+            gate, checked_at = known.document["gate"], known.document["checked_at"]
             blockers = sum(len(check["blockers"]) for check in known.document["checks"])
-            lines.append(
-                {
-                    "run_id": run_id,
-                    "state": state,
-                    "gate": known.document["gate"],
-                    "blockers": blockers,
-                    "checked_at": known.document["checked_at"],
-                }
+            line = GateLine(
+                run_id=run_id, state=state, gate=gate, blockers=blockers, checked_at=checked_at
             )
+            lines.append(line)
         return {"runs": lines}
 
     def _stamp(self) -> tuple[Any, ...]:
