@@ -52,7 +52,7 @@ class Shell:
             env={
                 **os.environ,
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-                "COLUMNS": "200",
+                "COLUMNS": "250",
                 **environment,
             },
             start_new_session=True,

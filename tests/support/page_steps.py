@@ -120,6 +120,8 @@ def _blocks(page: str) -> Iterator[tuple[int, str]]:
     """Yield the number of the first line of each indented block, and its text."""
     block: list[str] = []
     for number, line in enumerate([*page.splitlines(), "end"], 1):
+        if line.startswith("```"):
+            raise UnknownBlock(f"line {number}: blocks are indented")
         if line.startswith(INDENT) or (block and not line.strip()):
             block.append(line.removeprefix(INDENT))
         elif block:
