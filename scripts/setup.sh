@@ -57,6 +57,7 @@ if [ "${1:-}" = services ]; then
   command -v mvn >/dev/null || debian_install maven || true
   command -v chromium >/dev/null || debian_install chromium fonts-dejavu-core ||
     say "Chromium is not installed: the tests of the dashboard will fail (Debian: apt-get install chromium)."
+  command -v curl >/dev/null || debian_install curl || say "curl is not installed: the test of the guides will fail."
   command -v openssl >/dev/null || debian_install openssl || say "openssl is not installed: the tests of TLS will fail."
   scripts/kafka.sh >/dev/null || say "There is no Kafka to start: the tests on it will fail."
 fi

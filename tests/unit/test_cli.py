@@ -92,6 +92,18 @@ def test_home_is_taken_before_and_after_the_verb(cli: Cli, home: str) -> None:
     assert cli("--home", home, "books", "--json").out == cli("books", "--json", "--home", home).out
 
 
+def test_a_table_that_no_terminal_shows_is_as_wide_as_the_variable_says(
+    cli: Cli, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def width() -> int:
+        return max(len(line) for line in cli("books", "--home", home).out.splitlines())
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert 80 < width() <= 140
+    monkeypatch.setenv("COLUMNS", "80")
+    assert width() <= 80
+
+
 def test_every_command_takes_a_home_after_its_verb() -> None:
     without = [
         name

@@ -178,6 +178,19 @@ def test_the_command_refuses_shares_that_leave_nothing():
     assert run_command("--events", "10", "--duplicates", "1").returncode == 2
 
 
+def test_the_same_end_gives_the_same_bytes_whenever_they_are_made():
+    made = run_command("--events", "500", "--until", "2026-01-05T19:00:00Z")
+
+    assert made.stdout == b"".join(
+        delivery.line + b"\n"
+        for delivery in generate(GeneratorOptions(500, end_ms=1_767_639_600_000))
+    )
+
+
+def test_an_end_that_is_no_moment_is_refused():
+    assert run_command("--events", "10", "--until", "yesterday").returncode == 2
+
+
 def test_a_reader_that_stops_early_is_no_error():
     script = f'"{sys.executable}" -c "{COMMAND}" --events 20000 | head -n 1'
     done = subprocess.run(script, shell=True, capture_output=True, check=False, timeout=60)

@@ -38,6 +38,12 @@ def generate(
     rate: Annotated[
         float | None, typer.Option(min=0.001, help="Deliveries per second; else at once.")
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="The time of the newest events, such as 2026-01-05T19:00:00Z (default: now)."
+        ),
+    ] = None,
     truth: Annotated[
         Path | None,
         typer.Option(help="Write the right decisions and exact counts here.", dir_okay=False),
@@ -47,6 +53,7 @@ def generate(
     """Make traffic with duplicates, contradictions, malformed and late events, as JSON lines."""
     from admitone.demo.traffic import GeneratorOptions, TruthRecorder
     from admitone.demo.traffic import generate as deliveries_of
+    from admitone.ledger.query_text import moment_from
 
     try:
         options = GeneratorOptions(
@@ -59,7 +66,7 @@ def generate(
             late=late,
             zipf=zipf,
             rate=rate,
-            end_ms=_last_full_minute(time.time()),
+            end_ms=_last_full_minute(time.time()) if until is None else moment_from(until),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -5,6 +5,7 @@ Data goes to stdout, messages and progress to stderr.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -92,10 +93,11 @@ def print_lines(documents: Iterable[Any]) -> None:
 
 
 def out() -> Console:
-    """Return the console for data."""
+    """Return the console for data: as wide as the terminal or `COLUMNS`, else wide enough for most tables."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if known else 140)
 
 
 def err() -> Console:
