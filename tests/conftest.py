@@ -13,6 +13,8 @@ from tests.servers.redis import RedisServer
 
 # The tests start many short sessions: optimising what they run once takes half the time of their JVMs.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Tables are as wide as what they say, whatever terminal the tests were started from.
+os.environ.pop("COLUMNS", None)
 
 pytest_plugins = ["tests.support.service_fixtures", "tests.support.store_fixtures"]
 

@@ -20,7 +20,7 @@ import pytest
 
 from admitone.analytics import open_sketch_reader
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
-from admitone.infra.crash_points import VARIABLE
+from admitone.infra.crash_points import ANALYTICS_POINTS, OUTLET_POINTS, STORE_POINTS, VARIABLE
 from admitone.settings import load_settings
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import PASSWORD, RedisServer
@@ -167,18 +167,19 @@ def _assert_same(left: Left, undisturbed: Left) -> None:
     assert left.history == undisturbed.history
 
 
-@pytest.mark.parametrize(
-    ("point", "passage"),
-    [
-        ("analytics.counted", 2),
-        ("analytics.written", 1),
-        ("analytics.committed", 2),
-        ("results.writing", 3),
-        ("results.written", 20),
-        ("history.writing", 2),
-        ("history.written", 5),
-    ],
-)
+KILLED = [
+    ("analytics.counted", 2), ("analytics.written", 1), ("analytics.committed", 2), ("results.writing", 3),
+    ("results.written", 20), ("history.writing", 2), ("history.written", 5),
+]  # fmt: skip
+STOPPED = [("analytics.committing", 2), ("results.writing", 2), ("history.writing", 3)]
+
+
+def test_no_crash_point_is_left_out() -> None:
+    struck = {point for point, _ in KILLED + STOPPED}
+    assert struck == {*ANALYTICS_POINTS, *STORE_POINTS, *OUTLET_POINTS}
+
+
+@pytest.mark.parametrize(("point", "passage"), KILLED)
 def test_a_killed_driver_leaves_nothing_that_its_successor_does_not_mend(
     case: Case, undisturbed: Left, point: str, passage: int
 ) -> None:
@@ -188,10 +189,7 @@ def test_a_killed_driver_leaves_nothing_that_its_successor_does_not_mend(
     _assert_same(case.left(), undisturbed)
 
 
-@pytest.mark.parametrize(
-    ("point", "passage"),
-    [("analytics.committing", 2), ("results.writing", 2), ("history.writing", 3)],
-)
+@pytest.mark.parametrize(("point", "passage"), STOPPED)
 def test_a_driver_that_wakes_up_after_its_successor_has_finished_changes_nothing(
     case: Case, undisturbed: Left, point: str, passage: int, tmp_path: Path
 ) -> None:

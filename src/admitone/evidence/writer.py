@@ -43,18 +43,14 @@ class EvidenceWriter:
         """Write the evidence of this pipeline that is missing; return for how many blocks and resolutions."""
         written = 0
         while pending := self._ledger.pending_evidence(self._pipeline):
-            group = _limited(self._blocks(pending[:_BLOCKS_AT_ONCE]), _BYTES_AT_ONCE)
+            group = _limited(self._blocks(pending[:_BLOCKS_AT_ONCE]))
             written += len(group) if self._write(group, now) else 0
         members = EvidenceSource(self._ledger)
         while pending := self._ledger.pending_resolutions(self._pipeline):
             chosen = self._resolutions(members, pending[:_RESOLUTIONS_AT_ONCE])
-            group = _limited(chosen, _BYTES_AT_ONCE)
+            group = _limited(chosen)
             written += len(group) if self._write(group, now, resolutions=True) else 0
         return written
-
-    def write(self, block_ids: Iterable[int], now: int) -> bool:
-        """Write the evidence of these blocks and record it, unless other files hold it already."""
-        return self._write(_limited(self._blocks(sorted(block_ids))), now)
 
     def _blocks(
         self, block_ids: Sequence[int]
@@ -119,15 +115,13 @@ def _needed(members: EvidenceSource, rows: DeliveryRows) -> pa.Table:
     return deliveries
 
 
-def _limited(
-    chosen: Iterable[tuple[int, DeliveryRows, pa.Table | None]], limit: int | None = None
-) -> _Group:
-    """Return the first of these, at least one, up to about as many bytes of deliveries as the limit."""
+def _limited(chosen: Iterable[tuple[int, DeliveryRows, pa.Table | None]]) -> _Group:
+    """Return the first of these, at least one, up to about as many bytes of deliveries as a file may hold."""
     found: _Group = {}
     size = 0
     for number, rows, deliveries in chosen:
         size += deliveries.nbytes if deliveries is not None else 0
-        if limit is not None and found and size > limit:
+        if found and size > _BYTES_AT_ONCE:
             break
         found[number] = rows, deliveries
     return found
