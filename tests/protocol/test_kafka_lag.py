@@ -63,7 +63,7 @@ def test_deliveries_are_counted_not_offsets(pipeline: Pipeline) -> None:
     # Each transaction leaves a mark of its own in each partition that it wrote to.
     assert waiting.boundary.waiting == 60 + 3 * 4
     assert (done.boundary.done, done.boundary.waiting) == (60, 0)
-    assert sum(part.end for part in done.raw) == 60 + 3 * 4
+    assert sum(part.end for part in done.boundary.partitions) == 60 + 3 * 4
 
 
 def test_what_an_open_transaction_hides_does_not_wait_yet(
@@ -79,7 +79,7 @@ def test_what_an_open_transaction_hides_does_not_wait_yet(
 
     assert (hidden.boundary.done, hidden.boundary.waiting) == (20, 0)
     assert hidden.idle(boundary=True, analytics=False)
-    assert [part.behind for part in shown.raw] == [3] * 4
+    assert [part.behind for part in shown.boundary.partitions] == [3] * 4
     more = lag_of(pipeline).boundary
     assert (more.done, more.waiting) == (28, 0)
 
@@ -97,4 +97,4 @@ def test_an_aborted_transaction_at_the_end_leaves_nothing_to_wait_for(
 
     assert (lag.boundary.done, lag.boundary.waiting) == (20, 0)
     assert lag.idle(boundary=True, analytics=False)
-    assert sorted(part.behind for part in after.raw) == [0, 0, 0, 2]
+    assert sorted(part.behind for part in after.boundary.partitions) == [0, 0, 0, 2]
