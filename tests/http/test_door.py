@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from concurrent.futures import Future
 from pathlib import Path
@@ -19,6 +18,7 @@ from admitone.service.bounded_executor import Busy
 from admitone.service.door.door import Door
 from admitone.service.door.slots import take_slot
 from admitone.settings import Settings, load_settings
+from tests.servers.processes import suspend
 from tests.support.homes import lanes_of
 from tests.support.pipeline import Pipeline, event
 
@@ -287,7 +287,7 @@ def test_a_worker_that_does_not_answer_is_ended_with_the_door(settings, monkeypa
     door.open()
     sent(door, event("a"))
     (worker,) = lanes_of(os.getpid())
-    os.kill(worker, signal.SIGSTOP)
+    suspend(worker)
     waiting = door.submit([Delivery(event("b"))])
 
     door.close()

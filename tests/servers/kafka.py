@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.servers.certificates import make_certificates
 from tests.servers.kafka_java import QUICK, java_command
+from tests.servers.processes import suspend
 
 USER, PASSWORD = "admitone", "opensesame"
 _CLUSTER_ID = "YWRtaXRvbmUtdGVzdHMtMQ"
@@ -169,7 +170,7 @@ class KafkaBroker:
 
     def pause(self) -> None:
         """Let nothing move any more; connections stay open."""
-        self._signal(signal.SIGSTOP)
+        suspend(self.pid)
 
     def resume(self) -> None:
         """Let a paused broker go on."""

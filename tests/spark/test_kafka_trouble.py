@@ -10,6 +10,7 @@ from confluent_kafka.admin import NewPartitions
 
 from admitone.core.decisions import Verdict
 from tests.servers.kafka import KafkaBroker
+from tests.servers.processes import suspend
 from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 from tests.support.running import (
@@ -51,7 +52,7 @@ def test_a_topic_recreated_between_two_triggers_ends_the_run_and_the_next_reads_
     pipeline.ingest(*events("old", 20))
     child = start_pipeline(tmp_path, "boundary")
     await_that(lambda: decided(tmp_path) == 20, child)
-    child.send_signal(signal.SIGSTOP)
+    suspend(child.pid)
     delete_topic(pipeline.transport, pipeline.topic.name)
     fresh = Pipeline(tmp_path, transport={})
     # More than the old one held: read on from the old offsets, the first of them would be lost.
@@ -144,7 +145,7 @@ def test_what_expires_under_the_reader_ends_the_run(
     pipeline.ingest(*events("e", 20))
     child = start_pipeline(tmp_path, "boundary")
     await_that(lambda: decided(tmp_path) == 20, child)
-    child.send_signal(signal.SIGSTOP)
+    suspend(child.pid)
     pipeline.ingest(*events("lost", 200))
     expire(kafka_broker, pipeline.topic.name)
     pipeline.ingest(*events("f", 40))

@@ -15,6 +15,7 @@ import orjson
 from typing_extensions import TypedDict
 
 from admitone.core.errors import AdmitoneError, Fenced
+from admitone.infra.clock import wall_clock
 from admitone.infra.memory import keep_freed_memory
 from admitone.ops.lag import Lag, LagMeter
 from admitone.settings import Settings
@@ -223,7 +224,7 @@ def _superseded(settings: Settings, plan: Plan) -> Fenced | None:
 def _announced(settings: Settings, plan: Plan) -> Iterator[None]:
     for name, queries in plan.notes.items():
         said: RunningNote = {
-            "pid": os.getpid(), "queries": [*queries], "started_at": int(time.time() * 1000),
+            "pid": os.getpid(), "queries": [*queries], "started_at": wall_clock(),
         }  # fmt: skip
         note = _note(settings, name)
         note.parent.mkdir(parents=True, exist_ok=True)
