@@ -34,6 +34,7 @@ CLOCKS = (
 )  # fmt: skip
 """The tests that deal with time: windows, what is newest, what is shown as so many seconds old."""
 BROKERS = (
+    "tests/docs/test_guides.py",
     "tests/ports/test_kafka_broker.py", "tests/ports/test_kafka_log.py", "tests/ports/test_kafka_security.py",
     "tests/protocol/test_kafka_contract.py", "tests/protocol/test_kafka_lag.py",
     "tests/protocol/test_kafka_source_trouble.py", "tests/faults/test_kafka_failures.py",

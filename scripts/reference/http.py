@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scripts.reference.markdown import names, table
 
 from admitone.ops.lag import Lag, PartitionLag, QueryLag
-from admitone.service.http.app import ROUTERS
+from admitone.service.http.api import ROUTERS
 from admitone.service.http.context import Operator, Reader
 from admitone.service.http.metrics import Metrics
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import defaultdict
 from xml.etree import ElementTree
 
 from admitone.infra.crash_points import BOUNDARY_POINTS
@@ -53,6 +54,14 @@ def test_the_source_tree_has_the_rooms_in_the_order_in_which_they_may_import() -
     levels = {room: level for level, row in enumerate(layers) for room in row.split(" | ")}
     assert sorted(drawn) == sorted(levels)
     assert [levels[room] for room in drawn] == sorted(levels.values())
+
+
+def test_no_two_rooms_have_a_file_of_the_same_name() -> None:
+    """Ports are the exception, and twins, which are in one room."""
+    rooms = defaultdict(set)
+    for file in PACKAGE.rglob("*.py"):
+        rooms[file.name].add(file.relative_to(PACKAGE).parts[0])
+    assert {name for name, found in rooms.items() if len(found) > 1} == {"__init__.py", "port.py"}
 
 
 def test_the_picture_of_the_five_steps_has_every_crash_point_of_the_protocol() -> None:

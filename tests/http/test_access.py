@@ -14,7 +14,7 @@ import pytest
 from admitone.core.errors import ConfigurationError
 from admitone.infra.json_log import JsonLines
 from admitone.ops.tokens import Role, new_token
-from admitone.service.http.access import Access
+from admitone.service.http.authentication import Access
 from admitone.service.http.server import refuse_open_doors
 from admitone.settings import load_settings
 from tests.support.homes import serving
@@ -116,7 +116,7 @@ def test_all_hashes_are_compared_whichever_fits(tmp_path, monkeypatch):
     access = Access(load_settings(tmp_path))
     compared = []
     monkeypatch.setattr(
-        "admitone.service.http.access.hmac.compare_digest",
+        "admitone.service.http.authentication.hmac.compare_digest",
         lambda one, other: compared.append(1) or one == other,
     )
 

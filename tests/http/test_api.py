@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from admitone.cli import app
-from admitone.service.http.app import create_app, front_of
+from admitone.service.http.api import create_app, front_of
 from admitone.settings import FILE_NAME, load_settings
 from admitone.spark.checkpoints import state_checkpoint, write_figures
 from tests.servers.postgres import PostgresServer

@@ -40,7 +40,7 @@ from admitone.results.documents import (
     WindowLines,
 )
 from admitone.service.http import server
-from admitone.service.http.app import ROUTERS, create_app
+from admitone.service.http.api import ROUTERS, create_app
 from admitone.service.live.live_feed import GatePart, LagPart, SecondRates, Trouble
 from admitone.settings import Settings
 from admitone.spark.checkpoints import state_checkpoint, write_figures

@@ -9,7 +9,7 @@ import pytest
 from admitone.core.errors import ConfigurationError, NotFound
 from admitone.evidence import open_store
 from admitone.evidence.evidence_file import run_folder
-from admitone.evidence.store import EvidenceStore, FolderStore, FsspecStore
+from admitone.evidence.evidence_store import EvidenceStore, FolderStore, FsspecStore
 from admitone.settings import load_settings
 
 HOSTILE_NAMES = ["a b", "%2E%2E", "ж%%é", "*[x]?", "~", "$HOME"]

@@ -9,7 +9,7 @@ from typing import NoReturn
 import psycopg
 import pytest
 
-from admitone.analytics.sqlite.store import SqliteSketchStore
+from admitone.analytics.sqlite.sketch_store import SqliteSketchStore
 from admitone.core.errors import ConfigurationError
 from admitone.infra.sqlite import Database
 from admitone.ledger import open_ledger_reader

@@ -20,7 +20,7 @@ from admitone.analytics.port import (
     PartitionRead,
     SketchStore,
 )
-from admitone.analytics.sqlite.store import SqliteSketchStore
+from admitone.analytics.sqlite.sketch_store import SqliteSketchStore
 from admitone.analytics.store_state import CountingParameters, SourceProgress
 from admitone.core.errors import ConfigurationError, ContractDrift, MarkMoved
 from admitone.core.replay_filter import Progress, Reached
@@ -262,7 +262,7 @@ def test_a_commit_that_is_interrupted_leaves_nothing_behind(store, monkeypatch):
     def interrupt(point: str) -> None:
         raise KeyboardInterrupt(point)
 
-    monkeypatch.setattr("admitone.analytics.sqlite.store.crash_point", interrupt)
+    monkeypatch.setattr("admitone.analytics.sqlite.sketch_store.crash_point", interrupt)
     with pytest.raises(KeyboardInterrupt, match=r"analytics\.written"):
         count(store, [at(20)])
 

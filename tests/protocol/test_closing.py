@@ -14,7 +14,7 @@ from admitone.evidence import open_store
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.evidence_file import closure_path, run_folder
-from admitone.evidence.store import FolderStore
+from admitone.evidence.evidence_store import FolderStore
 from admitone.ledger.model import Block, Outcome
 from tests.support.closing import (
     blockers,

@@ -19,9 +19,9 @@ from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.audit.repair import repair_run, rewrite
 from admitone.evidence.audit.verify import verify_run
 from admitone.evidence.evidence_file import closure_path, read_file, run_folder
+from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.originals import deliveries, original
-from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
-from admitone.evidence.store import EvidenceStore
 from admitone.ledger.model import Block, Outcome, Resolved
 from tests.support.closing import close_green
 from tests.support.logs import delete_topic

@@ -47,7 +47,7 @@ def test_every_true_count_is_within_its_bounds_and_nothing_heavy_is_left_out(
         if next(passages) % 3 == 2:
             raise Interrupted(point)
 
-    monkeypatch.setattr("admitone.analytics.sqlite.store.crash_point", interrupt_every_third)
+    monkeypatch.setattr("admitone.analytics.sqlite.sketch_store.crash_point", interrupt_every_third)
     more = True
     while more:
         try:

@@ -16,7 +16,7 @@ from admitone.analytics import open_sketch_store
 from admitone.analytics.port import SketchStore
 from admitone.analytics.recompute.comparison import compare
 from admitone.analytics.recompute.rebuild import Recomputed, recompute
-from admitone.analytics.recompute.sources import FromArchive, FromLog, RecordSource
+from admitone.analytics.recompute.record_sources import FromArchive, FromLog, RecordSource
 from admitone.core.errors import IntegrityError
 from admitone.core.windows import parse_window
 from admitone.demo.traffic import GeneratorOptions, generate
@@ -192,7 +192,7 @@ def test_a_difference_is_told_and_stops_the_switch_unless_it_is_accepted(
 
 
 def _stored(store: SketchStore) -> int:
-    from admitone.analytics.sqlite.reader import StateRows
+    from admitone.analytics.sqlite.sketch_reader import StateRows
     from admitone.core.sketches import Meta
 
     with store._database.snapshot() as db:  # type: ignore[attr-defined]

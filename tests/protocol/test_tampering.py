@@ -11,7 +11,7 @@ import pytest
 from admitone.core.errors import IntegrityError
 from admitone.evidence import open_store
 from admitone.evidence.evidence_file import from_parquet, run_folder, to_parquet
-from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
+from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
 from tests.support.closing import closed_run, differences, verified
 from tests.support.pipeline import Pipeline
 from tests.support.tampering import (

@@ -14,7 +14,7 @@ from admitone.cli import main
 from admitone.evidence import open_store
 from admitone.evidence.audit.verify import repair_and_verify
 from admitone.evidence.evidence_file import closure_path, run_folder
-from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS
+from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS
 from tests.support.closing import closed_run, differences, open_run, stores_of
 from tests.support.tampering import LEDGER_EDITS
 

@@ -11,7 +11,7 @@ import httpx
 import jsonschema_rs
 from pydantic import TypeAdapter
 
-from admitone.service.http.app import create_app
+from admitone.service.http.api import create_app
 from admitone.settings import Settings
 
 

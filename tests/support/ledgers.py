@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, BlockState, Reason, Verdict
 from admitone.core.identity import KEY_BYTES, identity_of
-from admitone.core.segments import Segment
+from admitone.core.segment_times import Segment
 from admitone.infra.postgres import PATIENCE_S
 from admitone.ledger.columns import FACTS_SCHEMA
 from admitone.ledger.model import (

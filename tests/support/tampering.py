@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from admitone.evidence.evidence_file import from_parquet, to_parquet
-from admitone.evidence.rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
+from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
 
 Edit = Callable[[random.Random, Path, list[Path]], None]
 

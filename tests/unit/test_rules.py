@@ -27,7 +27,13 @@ from admitone.core.decisions import (
 )
 from admitone.core.durations import format_duration, parse_duration_ms
 from admitone.core.errors import ConfigurationError
-from admitone.core.segments import interval_of, is_droppable, oldest_live, segment_name, segment_of
+from admitone.core.segment_times import (
+    interval_of,
+    is_droppable,
+    oldest_live,
+    segment_name,
+    segment_of,
+)
 from admitone.ops.init import Profile, template
 from admitone.settings import FILE_NAME, load_settings
 

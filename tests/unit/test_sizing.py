@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admitone.core import sizing
-from admitone.core.segments import is_droppable, segment_for
+from admitone.core.segment_times import is_droppable, segment_for
 from admitone.core.sizing import (
     COLUMNS,
     COSTS,

@@ -10,7 +10,7 @@ import pytest
 
 from admitone.demo.traffic import Truth
 from admitone.demo.traffic.malformed import NAMELESS_REASONS
-from admitone.demo.traffic.windows import window_key, window_span
+from admitone.demo.traffic.window_keys import window_key, window_span
 from tests.support.recorded_traffic import OPTIONS, oracle, stream
 
 # Windows and exact counts

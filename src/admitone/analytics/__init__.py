@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from admitone.analytics.port import SketchReader, SketchStore
-from admitone.analytics.sqlite.reader import SqliteSketchReader
-from admitone.analytics.sqlite.store import SqliteSketchStore
+from admitone.analytics.sqlite.sketch_reader import SqliteSketchReader
+from admitone.analytics.sqlite.sketch_store import SqliteSketchStore
 from admitone.analytics.store_state import CountingParameters
 from admitone.core.items import ItemRule
 from admitone.core.sketches import SketchParameters

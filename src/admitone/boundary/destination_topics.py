@@ -14,7 +14,7 @@ import pyarrow as pa
 from admitone.core.contract import Checked, Contract
 from admitone.core.errors import ContractDrift, NotFound
 from admitone.core.routing import Route
-from admitone.evidence.contract import check_topics
+from admitone.evidence.topic_check import check_topics
 from admitone.ledger.model import AcceptedTopic, Destination
 from admitone.ledger.port import Ledger
 from admitone.transport.port import Transport

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from admitone.core.decisions import CODE_OF_VERDICT, Verdict
-from admitone.core.segments import oldest_live
+from admitone.core.segment_times import oldest_live
 from admitone.ledger.columns import digest_words
 from admitone.ledger.model import Claimed, KnownRepeats, Source
 

@@ -18,7 +18,7 @@ from admitone.core.decisions import Reason
 from admitone.core.identity import identity_of
 from admitone.core.moments import milliseconds
 from admitone.core.routing import Route
-from admitone.core.segments import oldest_live
+from admitone.core.segment_times import oldest_live
 from admitone.core.wire import Header, header_text
 
 # Hours and minutes are bounded here: what fromisoformat takes beyond them depends on Python's version.

@@ -17,7 +17,7 @@ from admitone.core.decisions import Reason
 from admitone.core.envelope import Event, Refusal, timestamp_ms
 from admitone.core.keys import KeyRule, KeyStrategy, value_at
 from admitone.core.routing import Route
-from admitone.core.segments import oldest_live
+from admitone.core.segment_times import oldest_live
 from admitone.core.wire import said_outside
 
 _IDENTITY: Final = "identity@"

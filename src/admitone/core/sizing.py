@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from admitone.core.segments import interval_of
+from admitone.core.segment_times import interval_of
 from admitone.core.windows import DAY_MS
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 import admitone
 from admitone.demo.traffic import Truth
-from admitone.demo.traffic.windows import window_span
+from admitone.demo.traffic.window_keys import window_span
 
 Row = Mapping[str, Any]
 _SIZES = ("minute", "hour", "day", "week", "month", "global")

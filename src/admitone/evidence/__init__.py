@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from admitone.evidence.store import EvidenceStore, FolderStore, FsspecStore
+from admitone.evidence.evidence_store import EvidenceStore, FolderStore, FsspecStore
 from admitone.evidence.writer import EvidenceWriter
 from admitone.ledger.port import Ledger
 from admitone.settings import Settings

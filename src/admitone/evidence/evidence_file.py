@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from admitone.core.errors import IntegrityError, NotFound
-from admitone.evidence.rows import SCHEMAS
-from admitone.evidence.store import EvidenceStore
+from admitone.evidence.evidence_rows import SCHEMAS
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import EvidenceFile
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from admitone.core.errors import IntegrityError
 from admitone.evidence import open_store
 from admitone.evidence.evidence_file import read_file
-from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, SCHEMAS
-from admitone.evidence.store import EvidenceStore
+from admitone.evidence.evidence_rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, SCHEMAS
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.ledger.columns import unpack
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings

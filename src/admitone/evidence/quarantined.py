@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from admitone.core.decisions import DISPOSING_ACTIONS, Verdict
 from admitone.core.errors import NotFound
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.originals import original
-from admitone.evidence.store import EvidenceStore
 from admitone.ledger.decision_rows import Decision, decisions, in_quarantine
 from admitone.ledger.model import Filter
 from admitone.ledger.port import LedgerReader

@@ -7,7 +7,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from admitone.evidence.rows import BlockRows, DeliveryRows, ResolutionRows
+from admitone.evidence.evidence_rows import BlockRows, DeliveryRows, ResolutionRows
 from admitone.ledger.columns import unpack
 from admitone.ledger.decision_rows import Positions
 from admitone.ledger.model import EvidenceFile, Resolution

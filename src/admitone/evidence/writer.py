@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from admitone.core.errors import IntegrityError
 from admitone.evidence.evidence_file import path_of, put_file
-from admitone.evidence.rows import ARCHIVE, DeliveryRows
+from admitone.evidence.evidence_rows import ARCHIVE, DeliveryRows
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.source import EvidenceSource
-from admitone.evidence.store import EvidenceStore
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import EvidenceFile
 from admitone.ledger.port import Ledger

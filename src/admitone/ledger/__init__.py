@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from admitone.ledger.port import Ledger, LedgerReader
-from admitone.ledger.reader import StoredReader
 from admitone.ledger.sqlite.store import SqliteStore
 from admitone.ledger.store import Store
 from admitone.ledger.stored_ledger import StoredLedger
+from admitone.ledger.stored_reader import StoredReader
 from admitone.settings import Settings
 
 _POSTGRES = ("postgresql", "postgres")

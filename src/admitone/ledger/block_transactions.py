@@ -34,10 +34,10 @@ from admitone.ledger.model import (
     Source,
 )
 from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
-from admitone.ledger.reader import columns_of
 from admitone.ledger.segments import pointer_of, put_back
 from admitone.ledger.sources import owned
 from admitone.ledger.store import Document, KeyClaim, Rows, Store
+from admitone.ledger.stored_reader import columns_of
 from admitone.ledger.upstream_marks import move_upstream, must_have_seen, upstreams_of
 
 

@@ -28,7 +28,7 @@ from admitone.core.decisions import (
 )
 from admitone.core.errors import MarkMoved
 from admitone.core.identity import KEY_BYTES
-from admitone.core.segments import oldest_live
+from admitone.core.segment_times import oldest_live
 from admitone.ledger.columns import VERDICTS_SCHEMA, digest_words, fixed_bytes, pack, unpack
 from admitone.ledger.model import (
     Block,

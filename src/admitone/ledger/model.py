@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from admitone.core.decisions import BLOCK_TRANSITIONS, Action, BlockState, Reason, Verdict
 from admitone.core.replay_filter import Reached, Upstream
-from admitone.core.segments import Segment, segment_for
+from admitone.core.segment_times import Segment, segment_for
 
 NOTHING_DECIDED = -1
 ADMISSION_STORE = "admission"

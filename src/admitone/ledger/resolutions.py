@@ -32,9 +32,9 @@ from admitone.ledger.outcomes import (
     contradictions,
     disposal,
 )
-from admitone.ledger.reader import columns_of, resolutions_of
 from admitone.ledger.sources import owned
 from admitone.ledger.store import Rows
+from admitone.ledger.stored_reader import columns_of, resolutions_of
 
 
 def plan_late(

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from admitone.core.decisions import AdmissionState, BlockState
 from admitone.core.errors import ConfigurationError
-from admitone.core.segments import Segment, is_droppable, segment_for, segment_name
+from admitone.core.segment_times import Segment, is_droppable, segment_for, segment_name
 from admitone.ledger.claims import Holder, keys_of
 from admitone.ledger.model import NEVER_FORGOTTEN, Pointer
 from admitone.ledger.store import KeyClaim, Rows, Store

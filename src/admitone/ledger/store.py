@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from admitone.core.segments import Segment
+from admitone.core.segment_times import Segment
 from admitone.ledger.claims import Deliveries, Holder
 
 T = TypeVar("T")

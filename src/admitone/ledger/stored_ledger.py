@@ -21,8 +21,8 @@ from admitone.ledger.model import (
     Outcome,
     Source,
 )
-from admitone.ledger.reader import StoredReader, reading
 from admitone.ledger.store import Rows
+from admitone.ledger.stored_reader import StoredReader, reading
 
 P = ParamSpec("P")
 T = TypeVar("T")

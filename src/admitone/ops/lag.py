@@ -16,7 +16,7 @@ from admitone.analytics.store_state import Mark
 from admitone.core.contract import Checked
 from admitone.core.decisions import BlockState
 from admitone.core.errors import NotFound
-from admitone.evidence.contract import check_topics
+from admitone.evidence.topic_check import check_topics
 from admitone.ledger import open_ledger_reader
 from admitone.ledger.model import UpstreamInfo
 from admitone.settings import Settings

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 from admitone.analytics import counting_parameters
 from admitone.analytics.recompute.rebuild import Recomputed
 from admitone.analytics.recompute.rebuild import recompute as count_again
-from admitone.analytics.recompute.sources import FromArchive, FromLog
+from admitone.analytics.recompute.record_sources import FromArchive, FromLog
 from admitone.core.errors import ConfigurationError
 from admitone.ops.run import running
 from admitone.ops.stores import Stores

@@ -6,7 +6,7 @@ from typing_extensions import TypedDict
 
 from admitone.boundary.destination_topics import Topics
 from admitone.core.contract import Contract, TopicDocument
-from admitone.evidence.contract import check_topics
+from admitone.evidence.topic_check import check_topics
 from admitone.infra.clock import wall_clock
 from admitone.ledger.model import AcceptedTopic
 from admitone.ops.stores import Stores

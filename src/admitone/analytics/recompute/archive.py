@@ -17,8 +17,8 @@ from admitone.core.decisions import Verdict
 from admitone.core.errors import IntegrityError
 from admitone.core.wire import encode
 from admitone.evidence.evidence_file import read_file
-from admitone.evidence.rows import ARCHIVE, RECEIPTS
-from admitone.evidence.store import EvidenceStore
+from admitone.evidence.evidence_rows import ARCHIVE, RECEIPTS
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.ledger.model import EvidenceFile
 from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, LOG_APPEND_TIME, RECORD_SCHEMA

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from admitone.analytics import open_sketch_store
 from admitone.analytics.port import SketchStore
 from admitone.analytics.recompute.comparison import Comparison, compare
-from admitone.analytics.recompute.sources import RecordSource, Report
+from admitone.analytics.recompute.record_sources import RecordSource, Report
 from admitone.infra.clock import wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.settings import Settings

@@ -47,8 +47,8 @@ from admitone.core.errors import IntegrityError
 from admitone.core.wire import producer_id
 from admitone.evidence import open_store
 from admitone.evidence.evidence_file import from_parquet
-from admitone.evidence.rows import RECEIPTS
-from admitone.evidence.store import EvidenceStore
+from admitone.evidence.evidence_rows import RECEIPTS
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.ledger.decision_rows import SourcePartition, partition_document
 from admitone.ledger.model import Outcome, Source, SourceInfo
 from admitone.ledger.outcomes import ambiguous_admissions

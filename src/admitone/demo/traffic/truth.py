@@ -17,7 +17,7 @@ import orjson
 from admitone.demo.traffic import checks
 from admitone.demo.traffic.checks import Decision
 from admitone.demo.traffic.generate import Delivery, GeneratorOptions
-from admitone.demo.traffic.windows import window_key, window_span
+from admitone.demo.traffic.window_keys import window_key, window_span
 
 VERSION = 1
 

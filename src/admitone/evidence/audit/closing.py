@@ -22,7 +22,7 @@ from admitone.evidence.audit.artifact import Artifact, make_artifact, to_bytes
 from admitone.evidence.audit.gate import gate_of, judge
 from admitone.evidence.audit.run_audit import audit_run
 from admitone.evidence.evidence_file import closure_path
-from admitone.evidence.store import EvidenceStore
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.infra.clock import wall_clock
 from admitone.ledger.port import Ledger, LedgerReader
 from admitone.settings import Settings

@@ -24,7 +24,7 @@ from admitone.evidence.audit.identities import keyed_sources, wrong_identities, 
 from admitone.evidence.audit.log_audit import LogAudit
 from admitone.evidence.audit.replay_audit import ReplayAudit
 from admitone.evidence.audit.scope import Scope
-from admitone.evidence.rows import SHOWN, BlockRows, ResolutionRows
+from admitone.evidence.evidence_rows import SHOWN, BlockRows, ResolutionRows
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import Block, Decided, Filter, Resolution
 from admitone.ledger.port import LedgerReader

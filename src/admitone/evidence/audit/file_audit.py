@@ -22,9 +22,15 @@ from admitone.evidence.evidence_file import (
     run_folder,
     written_bytes,
 )
-from admitone.evidence.rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, RECEIPTS, DeliveryRows
+from admitone.evidence.evidence_rows import (
+    ARCHIVE,
+    ORIGINAL_COLUMNS,
+    QUARANTINE,
+    RECEIPTS,
+    DeliveryRows,
+)
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.source import EvidenceSource
-from admitone.evidence.store import EvidenceStore
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import EvidenceFile, Source
 from admitone.ledger.port import LedgerReader

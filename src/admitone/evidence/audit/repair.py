@@ -19,9 +19,9 @@ from admitone.core.errors import IntegrityError, NotFound
 from admitone.evidence.audit.file_audit import present_files, unlisted_files
 from admitone.evidence.audit.run_audit import being_written, waiting_members
 from admitone.evidence.evidence_file import from_parquet, to_parquet, written_bytes
-from admitone.evidence.rows import ARCHIVE, QUARANTINE
+from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.source import EvidenceSource
-from admitone.evidence.store import EvidenceStore
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import EvidenceFile
 from admitone.ledger.port import Ledger

@@ -21,8 +21,8 @@ from admitone.evidence.audit.decision_audit import (
 from admitone.evidence.audit.file_audit import FileAudit, audit_files, present_files, unlisted_files
 from admitone.evidence.audit.log_audit import LogAudit
 from admitone.evidence.audit.scope import Scope
-from admitone.evidence.contract import check_topics
-from admitone.evidence.rows import ARCHIVE
+from admitone.evidence.evidence_rows import ARCHIVE
+from admitone.evidence.topic_check import check_topics
 from admitone.ledger.model import Anomaly
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings

@@ -22,7 +22,7 @@ from admitone.evidence.audit.repair import Repaired, repair_run
 from admitone.evidence.audit.run_audit import RunAudit, audit_run, being_written
 from admitone.evidence.audit.scope import marks_of
 from admitone.evidence.evidence_file import closure_path
-from admitone.evidence.store import EvidenceStore
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.infra.clock import wall_clock
 from admitone.ledger.books import books
 from admitone.ledger.model import Source

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from psycopg.errors import LockNotAvailable
 
-from admitone.core.segments import Segment
+from admitone.core.segment_times import Segment
 from admitone.infra.postgres import PATIENCE_S, Database
 from admitone.ledger.claims import Deliveries, Holder
 from admitone.ledger.postgres.candidates import CANDIDATE_COLUMNS, copied_candidates

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from admitone.core.segments import Segment
+from admitone.core.segment_times import Segment
 from admitone.infra.sqlite import LOOK_EVERY_S, Database
 from admitone.ledger.claims import Deliveries, Holder, candidates
 from admitone.ledger.name_filter import may_hold

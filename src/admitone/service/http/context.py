@@ -18,7 +18,7 @@ from admitone.results.redis import KEPT_IN, RedisAnswers
 from admitone.service.bounded_executor import BoundedExecutor
 from admitone.service.door.door import Door
 from admitone.service.door.maintenance import Maintenance
-from admitone.service.http.access import Access, Caller, needs
+from admitone.service.http.authentication import Access, Caller, needs
 from admitone.service.live.live_feed import LiveFeed
 from admitone.service.live.run_views import RunViews
 from admitone.settings import Settings

@@ -25,7 +25,7 @@ from admitone.ledger.query_text import (
     source_from,
 )
 from admitone.ops.quarantine import Discarded, Quarantined, discard, list_quarantined, release
-from admitone.service.http.access import Caller
+from admitone.service.http.authentication import Caller
 from admitone.service.http.context import (
     Operator,
     Question,

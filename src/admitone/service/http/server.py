@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from admitone.core.errors import ConfigurationError
 from admitone.infra.json_log import log_to_stderr
-from admitone.service.http.app import create_app, front_of
+from admitone.service.http.api import create_app, front_of
 from admitone.settings import Settings
 
 _GRACE_S = 10

@@ -19,7 +19,7 @@ from admitone.analytics.port import (
     Place,
     UpstreamMarks,
 )
-from admitone.analytics.sqlite.reader import (
+from admitone.analytics.sqlite.sketch_reader import (
     PREFIXES,
     SqliteSketchReader,
     StateRows,

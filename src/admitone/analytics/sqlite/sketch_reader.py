@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from admitone.analytics.port import Changes, KeptValues
-from admitone.analytics.sqlite.schema import MIGRATIONS
+from admitone.analytics.sqlite.sketch_schema import MIGRATIONS
 from admitone.analytics.store_state import (
     Clock,
     CountingParameters,

@@ -28,7 +28,7 @@ from admitone.analytics.store_state import Mark
 from admitone.core.errors import IntegrityError
 from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchParameters
-from admitone.evidence.store import EvidenceStore
+from admitone.evidence.evidence_store import EvidenceStore
 from admitone.infra.clock import wall_clock
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
