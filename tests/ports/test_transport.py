@@ -218,8 +218,9 @@ def test_creating_a_topic_again_returns_it_and_another_partition_count_is_refuse
         transport.create_topic(name, 3)
 
 
-def test_topics_are_described_as_they_are(transport: Transport, name: str) -> None:
-    keeping = Keeping(replication=1, retention_ms=86_400_000, cleanup_policy="compact")
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+def test_topics_are_described_as_they_are(transport: Transport, name: str, policy: str) -> None:
+    keeping = Keeping(replication=1, retention_ms=86_400_000, cleanup_policy=policy)
     topic = transport.create_topic(name, 2, keeping)
     found = transport.describe([name, f"{name}-missing"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -28,6 +30,7 @@ from admitone.ledger.model import Filter
 from admitone.spark.boundary_query import SourceTopic
 from admitone.transport.topic_contract import create_topic, raw_topic
 from tests.servers.kafka import KafkaBroker, read_committed
+from tests.servers.kafka_records import THEIRS
 from tests.support.closing import stores_of
 from tests.support.drift import MAP, Meanwhile, pairs, two_topics
 from tests.support.logs import delete_topic
@@ -215,3 +218,47 @@ def test_a_topic_deleted_between_claim_and_publish_gives_the_block_back(site: Si
 
     assert (pipeline.verdicts("o1"), pipeline.verdicts("v1")) == (DRIFT, ADMITTED)
     assert site.published("views") == ["v1"]
+
+
+def test_records_that_the_broker_compacted_away_are_ambiguous_and_not_published_again(
+    site: Site,
+) -> None:
+    key = ("partitions = 3", 'partitions = 3\nrecord_key = "business_key"')
+    pipeline = site.pipeline(key)
+    pipeline.ingest(*pairs(1, 2))
+    settle = pipeline.ledger.conclude
+    pipeline.ledger.conclude = _vanish  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        pipeline.run()
+    pipeline.ledger.conclude = settle  # type: ignore[method-assign]
+    for name, value in (
+        ("segment.ms", "100"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("cleanup.policy", "compact"),
+    ):
+        site.set(site.orders, name, value)
+    published = read_committed(site.broker.bootstrap, site.orders)
+    keys = {(record.partition(), record.key()) for record in published}
+    assert published
+    deadline = time.monotonic() + 60
+    while ours := [
+        record
+        for record in read_committed(site.broker.bootstrap, site.orders)
+        if record.value() != THEIRS
+    ]:
+        assert time.monotonic() < deadline, f"{len(ours)} records are not compacted away"
+        producer = Producer({"bootstrap.servers": site.broker.bootstrap})
+        for partition, same in keys:
+            producer.produce(site.orders, THEIRS, same, partition)
+        producer.flush(20)
+        time.sleep(0.5)
+    pipeline.run()
+
+    assert pipeline.verdicts("o1") == pipeline.verdicts("o2") == [("AMBIGUOUS", "PUBLISH_UNKNOWN")]
+    assert {record.value() for record in read_committed(site.broker.bootstrap, site.orders)} == {
+        THEIRS
+    }
+
+
+def _vanish(*_: object) -> None:
+    raise ConnectionError("the machine is gone")

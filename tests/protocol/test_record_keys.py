@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from admitone.boundary.reconciliation import reconcile
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ServiceUnreachable
 from admitone.core.wire import ADMITTED_HEADERS, StreamMetadata
 from admitone.evidence.audit.gate import gate_of
 from admitone.settings import FILE_NAME
 from tests.support import pipeline as support
+from tests.support.compacted import Compacted
 from tests.support.flaky import Flaky
 from tests.support.pipeline import Pipeline, event
 
@@ -136,3 +138,34 @@ def test_under_the_source_partitioner_a_missing_key_field_matters_only_where_it_
 
     (row,) = pipeline.decisions()
     assert (row["reason"] or row["verdict"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("record_key", "state"),
+    [("business_key", BlockState.AMBIGUOUS), ("stream_metadata", BlockState.SETTLED)],
+)
+def test_a_block_whose_records_were_compacted_away_is_never_taken_for_absent(
+    record_key: str, state: BlockState, tmp_path: Path
+) -> None:
+    pipeline = pipeline_with(tmp_path, record_key=record_key)
+    log = Compacted(pipeline.transport)
+    pipeline.boundary.transport = log
+    pipeline.ingest(*(event(f"e{number}", partitionKey="k") for number in range(5)))
+    settle, pipeline.ledger.conclude = pipeline.ledger.conclude, _vanish  # type: ignore[method-assign,assignment]
+    with pytest.raises(ConnectionError):
+        pipeline.run()
+    pipeline.ledger.conclude = settle  # type: ignore[method-assign]
+    published = len(on_the_log(pipeline))
+    (block,) = pipeline.ledger.blocks()
+    assert published
+    other = {"name": "other"}, {"raw_topic": "other", "raw_partitions": 1}
+    follower = Pipeline(tmp_path, pipeline=other[0], transport=other[1])
+    follower.ingest(event("later", partitionKey="k"))
+    follower.run()
+    log.compact()
+    for _ in range(2):
+        pipeline.boundary.recover(pipeline.ledger.take_generation("admitone"))
+        list(reconcile(pipeline.boundary, pipeline="admitone"))
+
+    assert pipeline.ledger.blocks(ids=[block.block_id])[0].state is state
+    assert len(on_the_log(pipeline)) == published + 1

@@ -52,6 +52,7 @@ _SETTINGS = {
     "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "500",
     "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.cleaner.backoff.ms": "500",
 }
 
 

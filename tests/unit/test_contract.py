@@ -120,6 +120,13 @@ def test_retention_means_nothing_to_a_compacted_topic() -> None:
     assert kinds(kept(retention_ms=DAY), compacted) == [Kind.CLEANUP_POLICY]
 
 
+def test_retention_counts_where_a_topic_is_compacted_and_deleted() -> None:
+    both = replace(CONTRACT, keeping=replace(KEEPING, cleanup_policy="compact,delete"))
+    assert kinds(kept(cleanup_policy="compact,delete"), both) == []
+    found = kept(cleanup_policy="compact,delete", retention_ms=DAY)
+    assert kinds(found, both) == [Kind.RETENTION]
+
+
 def test_a_log_that_knows_no_keeping_is_compared_by_identity_and_partitions_only() -> None:
     assert kinds(Live("id-1", 4), accepted="id-1") == []
     assert kinds(Live("id-2", 5), accepted="id-1") == [Kind.RECREATED, Kind.PARTITIONS]

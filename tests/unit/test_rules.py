@@ -193,6 +193,14 @@ def test_the_production_configuration_has_a_schema_for_every_event_type_it_names
             '[[topics]]\nfamily="a"\ntopic="a"\nevent_types=["x"]\n[[topics]]\nfamily="b"\ntopic="b"\nevent_types=["x"]\n',
             "an event type has one destination",
         ),
+        *(
+            (
+                '[[topics]]\nfamily="a"\ntopic="a"\nevent_types=["x"]\nrecord_key="business_key"\n'
+                f'cleanup_policy="{policy}"\n',
+                'expected cleanup_policy = "delete" or record_key = "stream_metadata"',
+            )
+            for policy in ("compact", "compact,delete")
+        ),
     ],
 )  # fmt: skip
 def test_a_bad_configuration_is_refused_with_the_remedy(

@@ -14,7 +14,7 @@ from admitone.boundary.read import ReadBlock
 from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
 from admitone.core.errors import IntegrityError, NotFound, Unreadable
 from admitone.core.routing import Route
-from admitone.core.wire import ADMITTED_HEADERS, Header, encode, one_array, positions_of
+from admitone.core.wire import ADMITTED_HEADERS, Header, decode, encode, one_array, positions_of
 from admitone.ledger.model import Block, Destination, Source
 from admitone.transport.headers import listed
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
@@ -222,16 +222,20 @@ def look(
     """Search the log for all of the wanted records, behind the fence; None when the log cannot tell.
 
     Everything is read from the position that was noted when the block was claimed up to the end of the log,
-    the uncommitted part included: a position that is gone, or another topic under the name,
-    means "unknown", never "absent".
+    the uncommitted part included: a position that is gone, another topic under the name, or a topic whose compaction
+    may have removed a record, means "unknown", never "absent".
     """
     low, high = encode(*source, np.array(span)).to_pylist()
     offsets: dict[int, int] = {}
     published_at: int | None = None
+    incomplete = False
     try:
         for destination in destinations:
+            compacts = _compacts(transport, destination)
             for batch in _since(transport, destination):
                 positions = positions_of(batch.column("key"), batch.column("headers"))
+                # A position is the key of one record only: what has another key may have replaced one of ours.
+                incomplete |= compacts and not _keyed_by_position(batch.column("key"), positions)
                 hits = pc.and_kleene(
                     pc.greater_equal(positions, low), pc.less_equal(positions, high)
                 )
@@ -246,6 +250,8 @@ def look(
                     published_at = moment // 1_000
     except (NotFound, Unreadable):
         return None
+    if incomplete and len(offsets) < len(wanted):
+        return None
     if not offsets:
         return Placed(None, None)
     if offsets.keys() != set(wanted.tolist()):
@@ -256,6 +262,17 @@ def look(
         )
     found = np.array([offsets[number] for number in wanted.tolist()], dtype=np.int64)
     return Placed(found, published_at)
+
+
+def _compacts(transport: Transport, noted: Destination) -> bool:
+    """Tell whether a topic is compacted now, whatever was configured."""
+    state = transport.describe([noted.topic]).get(noted.topic)
+    return state is not None and state.keeping is not None and state.keeping.compacts
+
+
+def _keyed_by_position(keys: pa.Array, positions: pa.Array) -> bool:
+    whole, _ = decode(keys)
+    return bool(whole.all()) and keys.equals(positions)
 
 
 def _since(transport: Transport, noted: Destination) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """The contract of a topic: what the map wants, what is there, and how the two differ (RTE-4).
 
 Every difference is drift, with two exceptions: more replicas than wanted only make a topic safer, and retention means
-nothing to a topic that is compacted. A longer retention is drift like a shorter one: how long records are kept
+nothing to a topic that is only compacted. A longer retention is drift like a shorter one: how long records are kept
 is a promise to those they are about, too.
 """
 
@@ -60,6 +60,12 @@ class Keeping:
     replication: int = 1
     retention_ms: int | None = None
     cleanup_policy: str = "delete"
+    """`delete`, `compact`, or both: `compact,delete`."""
+
+    @property
+    def compacts(self) -> bool:
+        """Tell whether the log may remove a record because a later one has the same key."""
+        return "compact" in self.cleanup_policy.split(",")
 
     def document(self) -> KeepingDocument:
         """Return it as the interface spells it."""

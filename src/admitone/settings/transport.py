@@ -81,11 +81,21 @@ class TopicSettings(Section):
     replication: int = Field(default=1, ge=1)
     key_fields: tuple[str, ...] = ("metadata.partitionKey",)
     retention: DurationMs = 604_800_000
-    cleanup_policy: Literal["delete", "compact"] = "delete"
+    cleanup_policy: Literal["delete", "compact", "compact,delete"] = "delete"
     record_key: Literal["stream_metadata", "business_key"] = "stream_metadata"
     partitioner: Literal["profile", "source"] = "profile"
     filter_replays: bool = True
     required: bool = False
+
+    @model_validator(mode="after")
+    def _compaction_removes_no_admission(self) -> TopicSettings:
+        if self.record_key == "business_key" and self.cleanup_policy != "delete":
+            raise ValueError(
+                f'cleanup_policy = "{self.cleanup_policy}" with record_key = "business_key" lets the broker remove'
+                " an admitted record as soon as another one has its key, and nobody could tell it from one that was"
+                ' never written: expected cleanup_policy = "delete" or record_key = "stream_metadata"'
+            )
+        return self
 
 
 DEFAULT_TOPICS = (

@@ -124,7 +124,9 @@ def _topics(
 
 
 def _compacted(settings: Settings) -> frozenset[str]:
-    return frozenset(entry.topic for entry in settings.topics if entry.cleanup_policy == "compact")
+    return frozenset(
+        contract.topic for contract in destination_contracts(settings) if contract.keeping.compacts
+    )
 
 
 def _pending(ledger: LedgerReader, decisions: DecisionAudit) -> frozenset[Member]:

@@ -104,7 +104,8 @@ class KafkaLog:
                 Keeping(
                     min((len(part.replicas) for part in description.partitions), default=0),
                     None if retention < 0 else retention,
-                    options["cleanup.policy"].value,
+                    # A broker returns the list in the order it was written in.
+                    ",".join(sorted(options["cleanup.policy"].value.split(","))),
                 ),
                 options["message.timestamp.type"].value == "LogAppendTime",
             )
