@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from admitone.boundary.reconciliation import look_only, reconcile, retract
+from admitone.core.decisions import BlockState
 from admitone.core.errors import AdmitoneError, NotFound, ServiceUnreachable
 from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
 from admitone.evidence.audit.gate import gate_of
@@ -256,6 +257,68 @@ def test_refused_records_are_known_to_recovery_and_to_reconciliation(tmp_path: P
     assert pipeline.verdicts("d") == [("QUARANTINED", "PUBLISH_FAILED")]
     assert on_the_log(pipeline) == ["b", "c", "f"]
     assert pipeline.problems() == []
+
+
+def test_what_the_broker_refuses_of_a_late_publish_is_quarantined_and_the_rest_published(
+    tmp_path: Path,
+) -> None:
+    pipeline, transport = flaky(tmp_path, "down-before", "refuse")
+    pipeline.ingest(event("a"), event("b"), event("a"), event("a", {"loadTimeMs": 1}))
+    with pytest.raises(ServiceUnreachable):
+        pipeline.run()
+    transport.heal()
+    other = Pipeline(
+        tmp_path, pipeline={"name": "other"}, transport={"raw_topic": "other", "raw_partitions": 1}
+    )
+    other.ingest(event("a"), event("b"), event("c"))
+    other.run()
+    pipeline.run()
+    other.run()
+
+    assert pipeline.verdicts("a") == [("QUARANTINED", "PUBLISH_FAILED")] * 4
+    assert pipeline.verdicts("b") == [("ADMITTED", None), ("DUPLICATE", None)]
+    assert on_the_log(pipeline) == ["b", "c"]
+    assert not pipeline.ledger.blocks(states=[BlockState.AMBIGUOUS])
+    (run,) = books(pipeline.ledger)["runs"]
+    assert (run["deliveries"], run["ambiguous"], run["balanced"]) == (7, 0, True)
+    assert pipeline.problems() == []
+    gate = gate_of("default", pipeline.ledger, pipeline.transport, pipeline.settings)
+    assert [(each.kind, each.count) for each in gate.blockers] == [("quarantined", 4)]
+
+    # A refused identity counts as absent.
+    transport._refused.clear()
+    pipeline.ingest(event("a"))
+    pipeline.run()
+    assert pipeline.verdicts("a")[-1] == ("ADMITTED", None)
+    assert on_the_log(pipeline) == ["a", "b", "c"]
+    assert pipeline.problems() == []
+
+
+def test_a_late_publish_of_which_everything_is_refused_is_resolved(tmp_path: Path) -> None:
+    pipeline, transport = flaky(tmp_path, "down-before", "refuse")
+    pipeline.ingest(event("a"))
+    with pytest.raises(ServiceUnreachable):
+        pipeline.run()
+    transport.heal()
+    pipeline.run()
+
+    assert pipeline.verdicts("a") == [("QUARANTINED", "PUBLISH_FAILED")]
+    assert on_the_log(pipeline) == []
+    assert pipeline.problems() == []
+
+
+def test_a_block_that_is_given_up_keeps_what_the_broker_refused_of_it_apart(tmp_path: Path) -> None:
+    pipeline, transport = flaky(tmp_path, "down-before", "refuse", "lost-before")
+    pipeline.ingest(event("a"), event("b"))
+    with pytest.raises(ServiceUnreachable):
+        pipeline.run()
+    transport.heal()
+    (unknown,) = reconcile(pipeline.boundary)
+    assert unknown.state is BlockState.AMBIGUOUS
+    retract(pipeline.boundary, unknown.block.block_id, "ann", "lost")
+
+    assert pipeline.verdicts("a") == [("QUARANTINED", "PUBLISH_FAILED")]
+    assert pipeline.verdicts("b") == [("QUARANTINED", "IDENTITY_RETRACTED")]
 
 
 def test_the_gate_stays_red_until_ambiguity_is_resolved(tmp_path: Path) -> None:

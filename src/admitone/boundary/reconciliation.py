@@ -3,7 +3,8 @@
 Behind a fence, so that nothing can still arrive, the log is searched for each block of unknown fate:
 
     found on the log       its admissions are pinned where they are
-    proved absent          its kept envelopes are published late, by a producer of its own
+    proved absent          its kept envelopes are published late, by a producer of its own; what the broker
+                           certainly refuses is left out and goes to quarantine
     the log cannot tell    it stays as it is: "unknown" is never taken for "absent"
 
 A late publish is planned in the ledger before it happens, with numbers nobody else gets, so that a crash in the
@@ -31,7 +32,7 @@ from admitone.boundary.publish import (
     used,
 )
 from admitone.core.decisions import Action, BlockState
-from admitone.core.errors import Fenced, IntegrityError
+from admitone.core.errors import Fenced, IntegrityError, RecordsRefused
 from admitone.core.wire import encode, producer_id
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import unpack
@@ -120,7 +121,7 @@ class _Search:
         if block.state is BlockState.IN_FLIGHT:
             self._ordinals = to_publish(block, verdicts)
         else:
-            self._ordinals = ambiguous_admissions(verdicts)
+            self._ordinals = ambiguous_admissions(verdicts, block.refused)
         self._facts = facts
 
     def find(self) -> _Answer | None:
@@ -142,7 +143,28 @@ class _Search:
         return _Answer(late, None if late.bus_offsets is None else Action.PUBLISHED_LATE)
 
     def publish_late(self, epoch: int, producer: str, producer_epoch: int) -> _Answer:
-        """Publish the kept envelopes under numbers of their own."""
+        """Publish the kept envelopes under numbers of their own, but for what the broker refuses."""
+        while len(self._ordinals):
+            try:
+                return self._publish(epoch, producer, producer_epoch)
+            except RecordsRefused as refusal:
+                self._leave_out(epoch, refusal)
+        return _Answer(Placed(np.empty(0, dtype=np.int64), None), Action.PUBLISHED_LATE)
+
+    def _leave_out(self, epoch: int, refusal: RecordsRefused) -> None:
+        """Note what the broker refuses before the rest is published under new numbers."""
+        route = self._facts["route"].to_numpy()[self._ordinals]
+        topics = [place.topic for place in self._block.destinations]
+        refused = [
+            int(self._ordinals[np.flatnonzero(route == topics.index(topic))[line]])
+            for topic, lines in refusal.rows.items()
+            for line in lines
+        ]
+        self._block = self._boundary.ledger.refuse(self._block, epoch, refused)
+        self._ordinals = self._ordinals[~np.isin(self._ordinals, refused)]
+        crash_point("reconcile.refused")
+
+    def _publish(self, epoch: int, producer: str, producer_epoch: int) -> _Answer:
         boundary, block = self._boundary, self._block
         names = [place.topic for place in block.destinations]
         places = used(destinations_of(boundary.transport, names), self._facts, self._ordinals)

@@ -41,6 +41,8 @@ RECONCILE_POINTS: Final = (
     "reconcile.published",
     "reconcile.resolved",
 )
+# Only where the broker refuses a record that is to be published late.
+LATE_REFUSAL_POINTS: Final = ("reconcile.refused",)
 # Between the records and the request to commit them.
 KAFKA_POINTS: Final = ("kafka.delivered",)
 # Inside a transaction, where the write lock is held: a process suspended there holds up everybody, so these

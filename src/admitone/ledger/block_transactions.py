@@ -84,11 +84,11 @@ def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Block
 
 
 def refuse_records(rows: Rows, block: Block, epoch: int, ordinals: Iterable[int]) -> Block:
-    """Note which records of a block in flight the broker refuses."""
+    """Note which records of a block the broker refuses, while it is in flight or of unknown fate."""
     owned(rows, block.source, epoch)
     refused = sorted({*block.refused, *ordinals})
     changed = rows.change(
-        "UPDATE block SET refused = %s WHERE block_id = %s AND state = 'IN_FLIGHT'",
+        "UPDATE block SET refused = %s WHERE block_id = %s AND state IN ('IN_FLIGHT', 'AMBIGUOUS')",
         refused, block.block_id,
     )  # fmt: skip
     _must_have_changed(block, changed)
@@ -216,11 +216,11 @@ def _resolved(rows: Rows, block_ids: Iterable[int]) -> dict[int, First]:
     if not wanted:
         return {}
     found = rows.all(
-        "SELECT block_id, state FROM block WHERE block_id = ANY(%s) ORDER BY block_id FOR SHARE",
+        "SELECT block_id, state, refused FROM block WHERE block_id = ANY(%s) ORDER BY block_id FOR SHARE",
         wanted,
     )
     return {
-        block_id: First.of(BlockState(state), columns_of(rows, block_id)[0])
-        for block_id, state in found
+        block_id: First.of(BlockState(state), rows.loaded(refused), columns_of(rows, block_id)[0])
+        for block_id, state, refused in found
         if state != BlockState.AMBIGUOUS
     }

@@ -6,7 +6,7 @@ until that event's block is resolved; then the table of `core.decisions` says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,6 +32,7 @@ _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
 _AMBIGUOUS = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
 _MISMATCH = CODE_OF_REASON[Reason.PAYLOAD_MISMATCH]
+_PUBLISH_FAILED = _QUARANTINED, CODE_OF_REASON[Reason.PUBLISH_FAILED]
 
 Columns = tuple[pa.Table, pa.Table, pa.Table | None]
 
@@ -91,8 +92,7 @@ def concluded(
     if outcome.refused:
         refused = np.isin(np.arange(len(verdict)), outcome.refused)
         refused |= within & np.isin(first_ordinal, outcome.refused)
-        verdict[refused] = _QUARANTINED
-        reason[refused] = CODE_OF_REASON[Reason.PUBLISH_FAILED]
+        verdict[refused], reason[refused] = _PUBLISH_FAILED
     offsets = np.full(len(verdict), -1, dtype=np.int64)
     if outcome.bus_offsets is not None:
         offsets[verdict == _ADMITTED] = outcome.bus_offsets
@@ -105,15 +105,18 @@ class First:
     """A block that others follow, and what became of it."""
 
     state: BlockState
+    refused: Collection[int]
     hashes: list[bytes | None]
 
     @classmethod
-    def of(cls, state: BlockState, facts: pa.Table) -> First:
-        """Return a block's state with the payload hashes of its deliveries."""
-        return cls(state, facts["payload_hash"].to_pylist())
+    def of(cls, state: BlockState, refused: Collection[int], facts: pa.Table) -> First:
+        """Return a block's state with what the broker refused of it, and the payload hashes of its deliveries."""
+        return cls(state, refused, facts["payload_hash"].to_pylist())
 
     def judge(self, facts: pa.Table, ordinal: int, first_ordinal: int) -> tuple[int, int]:
         """Return the verdict and reason of a delivery that followed one of this block."""
+        if first_ordinal in self.refused:
+            return _PUBLISH_FAILED
         same = facts["payload_hash"][ordinal].as_py() == self.hashes[first_ordinal]
         admission = ADMISSION_OF_BLOCK[self.state]
         judgement = JUDGEMENTS[meaning_of(admission, expired=False, same_hash=same)]
@@ -129,11 +132,14 @@ def followed(verdicts: pa.Table, block_id: int | None = None) -> set[int]:
     }
 
 
-def ambiguous_admissions(verdicts: pa.Table) -> np.ndarray:
-    """Return the ordinals that were published, or not, when a block's fate became unknown."""
+def ambiguous_admissions(verdicts: pa.Table, refused: Collection[int] = ()) -> np.ndarray:
+    """Return the ordinals that were published, or not, when a block's fate became unknown.
+
+    Without those that the broker refused when they were to be published late.
+    """
     own = verdicts["first_block"].is_null().to_numpy()
     chosen: np.ndarray = np.flatnonzero((verdicts["verdict"].to_numpy() == _AMBIGUOUS) & own)
-    return chosen
+    return chosen[~np.isin(chosen, list(refused))]
 
 
 class Consequence(NamedTuple):
@@ -153,8 +159,8 @@ def consequences(
     `now` returns a block's columns as they stand.
     """
     own = now(block.block_id)
-    first = First.of(resolved.state, own[0])
-    changes = _own_changes(own[1], resolved) + _follower_changes(block.block_id, first, own)
+    first = First.of(resolved.state, block.refused, own[0])
+    changes = _own_changes(block, own[1], resolved) + _follower_changes(block.block_id, first, own)
     yield _consequence(block.block_id, None, own, changes)
     for number in others:
         columns = now(number)
@@ -275,14 +281,18 @@ def _consequence(
     return Consequence(block_id, cause, table, _changed(columns, [table]))
 
 
-def _own_changes(verdicts: pa.Table, resolved: Resolved) -> list[dict[str, Any]]:
+def _own_changes(block: Block, verdicts: pa.Table, resolved: Resolved) -> list[dict[str, Any]]:
     """Return what a resolution says about the admissions of the block itself."""
-    ordinals = ambiguous_admissions(verdicts).tolist()
+    ordinals = ambiguous_admissions(verdicts, block.refused).tolist()
+    changes = [
+        _change(ordinal, *_PUBLISH_FAILED)
+        for ordinal in sorted({*ambiguous_admissions(verdicts).tolist()} - {*ordinals})
+    ]
     if resolved.state is BlockState.RETRACTED:
         retracted = CODE_OF_REASON[Reason.IDENTITY_RETRACTED]
-        return [_change(ordinal, _QUARANTINED, retracted) for ordinal in ordinals]
+        return changes + [_change(ordinal, _QUARANTINED, retracted) for ordinal in ordinals]
     assert resolved.bus_offsets is not None
-    return [
+    return changes + [
         _change(ordinal, _ADMITTED, 0, offset)
         for ordinal, offset in zip(ordinals, resolved.bus_offsets.tolist(), strict=True)
     ]

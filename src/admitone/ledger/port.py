@@ -181,7 +181,10 @@ class Ledger(LedgerReader, Protocol):
         """
 
     def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:
-        """Note, before the rest is published, which records of a block in flight the broker refuses."""
+        """Note, before the rest is published, which records of a block the broker refuses.
+
+        Of a block in flight, or of one of unknown fate that is to be published late.
+        """
 
     def plan_late(
         self,

@@ -7,7 +7,7 @@ locked from the oldest to the youngest, so that two resolutions never wait for e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pyarrow as pa
 
@@ -47,8 +47,8 @@ def plan_late(
 ) -> Late:
     """Give the records of a block of unknown fate new numbers, before they are published late."""
     owned(rows, block.source, epoch)
-    _must_be_ambiguous(rows, block.block_id)
-    records = len(ambiguous_admissions(columns_of(rows, block.block_id)[1]))
+    block = _must_be_ambiguous(rows, block)
+    records = len(ambiguous_admissions(columns_of(rows, block.block_id)[1], block.refused))
     source = Source(producer_id, block.source.partition)
     # Blocks of several sources may be given numbers of the same late producer.
     rows.lock(f"late {tuple(source)}")
@@ -71,7 +71,7 @@ def plan_late(
 def resolve_block(rows: Rows, block: Block, epoch: int, resolved: Resolved) -> None:
     """Say what became of a block of unknown fate, and with it of everything that follows it."""
     owned(rows, block.source, epoch)
-    _must_be_ambiguous(rows, block.block_id)
+    block = _must_be_ambiguous(rows, block)
     rows.change(
         "UPDATE block SET state = %s WHERE block_id = %s", str(resolved.state), block.block_id
     )
@@ -118,10 +118,14 @@ def dispose(
     return int(changes.num_rows)
 
 
-def _must_be_ambiguous(rows: Rows, block_id: int) -> None:
-    row = rows.first("SELECT state FROM block WHERE block_id = %s FOR UPDATE", block_id)
+def _must_be_ambiguous(rows: Rows, block: Block) -> Block:
+    """Return a block of unknown fate with all that the broker refused of it."""
+    row = rows.first(
+        "SELECT state, refused FROM block WHERE block_id = %s FOR UPDATE", block.block_id
+    )
     if row is None or row[0] != BlockState.AMBIGUOUS:
-        raise MarkMoved(f"Block {block_id} is {row[0] if row else 'unknown'}, not AMBIGUOUS.")
+        raise MarkMoved(f"Block {block.block_id} is {row[0] if row else 'unknown'}, not AMBIGUOUS.")
+    return replace(block, refused=tuple(rows.loaded(row[1])))
 
 
 def _now(rows: Rows, block_id: int) -> Columns:
