@@ -52,7 +52,6 @@ def fill(ledger: Ledger, keys: int) -> None:
                 destinations=(Destination("admitted", "id", "folder", tuple(ends.tolist())),),
                 retention_ms=RETENTION_MS,
                 rules=1,
-                claimed_at=START_MS + number,
             )
         )
         assert isinstance(claimed, Claimed)

@@ -236,10 +236,12 @@ def test_a_door_that_died_is_resolved_by_a_pipeline_once_its_lease_ran_out(tmp_p
         patched.setattr("admitone.boundary.partition.crash_point", die)
         with pytest.raises(Died):
             list(slot.admit([Delivery(event("a"))]))
-    clock = pipeline.boundary.clock
-    pipeline.boundary.clock = lambda: clock() + 10
+    generation = pipeline.boundary.start(pipeline.topic)
+    assert [block.state for block in pipeline.ledger.blocks()] == [BlockState.IN_FLIGHT]
+    stopwatch = pipeline.boundary.stopwatch
+    pipeline.boundary.stopwatch = lambda: stopwatch() + 10
 
-    pipeline.boundary.start(pipeline.topic)
+    pipeline.boundary.recover(generation)
 
     assert pipeline.verdicts("a") == [("ADMITTED", None)]
 

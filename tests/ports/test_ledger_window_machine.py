@@ -15,11 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from admitone.core.decisions import CODE_OF_REASON, BlockState, Reason, Verdict
 from admitone.core.errors import MarkMoved
+from admitone.infra.clock import Clock, wall_clock
 from admitone.ledger.model import Blocked, Claimed, Outcome, Source
 from admitone.ledger.port import Ledger
+from tests.support.clocks import LedgerClock
 from tests.support.ledgers import DAY, NOW, OpenLedger, claim, facts, settle, verdicts
 from tests.support.window_model import AGAIN, CONTRADICTION, NEW, TOO_OLD, Event, WindowModel
 
+ClockedLedgers = Callable[[], tuple[OpenLedger, LedgerClock]]
 SOURCES = [Source(1, 0), Source(1, 1), Source(2, 0)]
 IDLE = 600_000
 RETENTIONS = [100_000, 200_000, 1_000_001]
@@ -53,14 +56,33 @@ def read_facts(ledger: Ledger, source: Source, events: Sequence[Event], retentio
 class Sources:
     """The sources of a ledger and of its model, driven together."""
 
-    def __init__(self, open_store: OpenLedger, retention: int) -> None:
+    def __init__(
+        self,
+        store: tuple[OpenLedger, LedgerClock],
+        retention: int,
+        worker_clock: Clock = wall_clock,
+    ) -> None:
+        open_store, self._ledger_clock = store
         self.open_store = open_store
+        self.worker_clock = worker_clock
         self.ledger = open_store()
         for source in SOURCES:
             self.ledger.register_source(source, "pipeline", "raw", f"topic-{source.producer_id}")
         self.epochs = {source: self.ledger.take_epoch(source, None) for source in SOURCES}
         self.model = WindowModel(retention, SOURCES)
         self.clock = NOW
+        self.error = 0
+        """How far the ledger's clock is ahead of the true one."""
+
+    def pass_time(self, elapsed: int) -> None:
+        """Let time pass."""
+        self.clock += elapsed
+        self._ledger_clock.set(self.clock + self.error)
+
+    def jump(self, error: int) -> None:
+        """Let the ledger's clock be wrong by so much."""
+        self.error = error
+        self._ledger_clock.set(self.clock + self.error)
 
     def ask(self, source: Source, events: Sequence[Event]) -> Claimed | Blocked:
         table = read_facts(self.ledger, source, events, self.model.retention)
@@ -71,7 +93,9 @@ class Sources:
     def conclude(self, source: Source, claimed: Claimed, state: BlockState) -> None:
         admitted = [row for row in verdicts(claimed) if row[0] is Verdict.ADMITTED]
         offsets = np.arange(len(admitted))
-        outcome = Outcome(state, offsets if state is BlockState.SETTLED else None, NOW, self.clock)
+        outcome = Outcome(
+            state, offsets if state is BlockState.SETTLED else None, NOW, self.worker_clock()
+        )
         self.ledger.conclude(claimed.block, self.epochs[source], outcome)
 
     def deliver(self, source: Source, events: Sequence[Event]) -> list[str]:
@@ -123,9 +147,9 @@ def steps(retention: int) -> st.SearchStrategy[int]:
 class Machine(RuleBasedStateMachine):
     """Three sources deliver, pause, return and restart in any order; segments expire at any time."""
 
-    def __init__(self, open_store: OpenLedger, retention: int) -> None:
+    def __init__(self, store: tuple[OpenLedger, LedgerClock], retention: int) -> None:
         super().__init__()
-        self.both = Sources(open_store, retention)
+        self.both = Sources(store, retention)
         self.retention = retention
 
     def around(self, source: Source) -> int:
@@ -174,11 +198,13 @@ class Machine(RuleBasedStateMachine):
         )
         first = self.both.ask(one, [mine])
         assert isinstance(first, Claimed)
+        self.both.model.see(self.both.clock)
         self.both.model.open_for(one, [mine])
         waits = MEANING[verdicts(first)[0]] == NEW and self.must_wait(two, other)
         second = self.both.ask(two, [other])
         assert isinstance(second, Blocked) == waits
         if isinstance(second, Claimed):
+            self.both.model.see(self.both.clock)
             self.both.conclude(two, second, BlockState.ABORTED)
         self.both.conclude(one, first, BlockState.ABORTED)
         self.both.model.open_for(two, [other])
@@ -199,7 +225,13 @@ class Machine(RuleBasedStateMachine):
 
     @rule(elapsed=st.sampled_from([1, IDLE - 1, IDLE, IDLE + 1]))
     def time_passes(self, elapsed: int) -> None:
-        self.both.clock += elapsed
+        self.both.pass_time(elapsed)
+
+    @rule(source=st.sampled_from(SOURCES), steps=st.integers(9, 12), by=st.sampled_from([0, 1]))
+    def one_works_alone(self, source: Source, steps: int, by: int) -> None:
+        for _ in range(steps):
+            self.both.pass_time(IDLE // 10 + by)
+            self.both.deliver(source, [Event("alone", "x", self.around(source))])
 
     @rule()
     def expires(self) -> None:
@@ -214,11 +246,11 @@ class Machine(RuleBasedStateMachine):
         self.both.ledger.close()
 
 
-def test_random_windows_agree_with_the_model(fresh_ledgers: Callable[[], OpenLedger]) -> None:
+def test_random_windows_agree_with_the_model(clocked_ledgers: ClockedLedgers) -> None:
     """Thousands of steps on each store."""
     for retention in RETENTIONS:
         run_state_machine_as_test(
-            lambda retention=retention: Machine(fresh_ledgers(), retention),
+            lambda retention=retention: Machine(clocked_ledgers(), retention),
             settings=settings(
                 max_examples=20,
                 stateful_step_count=40,
@@ -229,8 +261,10 @@ def test_random_windows_agree_with_the_model(fresh_ledgers: Callable[[], OpenLed
         )
 
 
-def test_ten_thousand_ages_around_both_ends_and_around_edges(open_ledger: OpenLedger) -> None:
-    both = Sources(open_ledger, 100 * DAY)
+def test_ten_thousand_ages_around_both_ends_and_around_edges(
+    clocked_ledgers: ClockedLedgers,
+) -> None:
+    both = Sources(clocked_ledgers(), 100 * DAY)
     chance = random.Random(4)
     source, interval, retention = SOURCES[0], both.model.interval, both.model.retention
     seen: dict[str, int] = {}
@@ -257,15 +291,15 @@ def test_ten_thousand_ages_around_both_ends_and_around_edges(open_ledger: OpenLe
 
 @pytest.mark.parametrize("apart", [1, DAY, 99 * DAY])
 def test_an_identity_claimed_at_once_at_different_times_is_admitted_once(
-    open_ledger: OpenLedger, apart: int
+    clocked_ledgers: ClockedLedgers, apart: int
 ) -> None:
-    both = Sources(open_ledger, 100 * DAY)
+    both = Sources(clocked_ledgers(), 100 * DAY)
     names = [f"e{number}" for number in range(20)]
     together = threading.Barrier(2)
     admitted: list[str] = []
 
     def deliver(source: Source, moment: int) -> None:
-        ledger = open_ledger()
+        ledger = both.open_store()
         for name in names:
             together.wait(30)
             admitted.extend([name] * _decided_new(ledger, source, both, Event(name, "x", moment)))
@@ -296,27 +330,46 @@ def _decided_new(ledger: Ledger, source: Source, both: Sources, event: Event) ->
             return verdicts(found).count((Verdict.ADMITTED, None))
 
 
-def test_a_silent_partition_does_not_hold_segments_for_ever(open_ledger: OpenLedger) -> None:
-    both = Sources(open_ledger, 100 * DAY)
+def works_alone(both: Sources, source: Source, steps: int, moment: int) -> None:
+    """Let one source take events while time passes and the others are silent."""
+    for _ in range(steps):
+        both.pass_time(IDLE // 10)
+        both.deliver(source, [Event("alone", "x", moment)])
+
+
+def test_a_silent_partition_does_not_hold_segments_for_ever(
+    clocked_ledgers: ClockedLedgers,
+) -> None:
+    both = Sources(clocked_ledgers(), 100 * DAY)
     busy, silent = SOURCES[:2]
     both.deliver(silent, [Event("a", "x", NOW)])
-    both.deliver(busy, [Event("b", "x", NOW)])
-    both.clock += IDLE
-    both.deliver(busy, [Event("c", "x", NOW + 200 * DAY)])
+    works_alone(both, busy, 10, NOW + 200 * DAY)
     assert both.expire() == []
-    both.clock += 1
+    both.pass_time(1)
     both.deliver(busy, [Event("d", "x", NOW + 200 * DAY)])
 
     assert len(both.expire()) == 1
 
 
-def test_a_partition_that_returns_is_too_old_for_what_was_dropped(open_ledger: OpenLedger) -> None:
-    both = Sources(open_ledger, 100 * DAY)
+def test_a_pause_of_everything_makes_nobody_idle(clocked_ledgers: ClockedLedgers) -> None:
+    both = Sources(clocked_ledgers(), 100 * DAY)
+    busy, slow = SOURCES[:2]
+    both.deliver(slow, [Event("a", "x", NOW)])
+    both.deliver(busy, [Event("b", "x", NOW + 200 * DAY)])
+    both.pass_time(3 * DAY)
+    both.deliver(busy, [Event("c", "x", NOW + 200 * DAY)])
+
+    assert both.expire() == []
+
+
+def test_a_partition_that_returns_is_too_old_for_what_was_dropped(
+    clocked_ledgers: ClockedLedgers,
+) -> None:
+    both = Sources(clocked_ledgers(), 100 * DAY)
     busy, silent = SOURCES[:2]
     both.deliver(busy, [Event("a", "x", NOW + 1)])
     both.deliver(silent, [Event("b", "x", NOW)])
-    both.clock += IDLE + 1
-    both.deliver(busy, [Event("c", "x", NOW + 200 * DAY)])
+    works_alone(both, busy, 11, NOW + 200 * DAY)
     assert len(both.expire()) == 1
     forgotten = both.model.forgotten_before
     assert forgotten is not None
@@ -329,12 +382,40 @@ def test_a_partition_that_returns_is_too_old_for_what_was_dropped(open_ledger: O
     assert both.deliver(silent, returning) == [TOO_OLD, TOO_OLD, NEW]
 
 
-def test_who_only_sends_what_is_refused_holds_nothing_back(open_ledger: OpenLedger) -> None:
-    both = Sources(open_ledger, 100 * DAY)
+def test_who_only_sends_what_is_refused_holds_nothing_back(clocked_ledgers: ClockedLedgers) -> None:
+    both = Sources(clocked_ledgers(), 100 * DAY)
     busy, sick = SOURCES[:2]
     both.deliver(sick, [Event("a", "x", NOW)])
-    both.clock += IDLE + 1
-    both.deliver(busy, [Event("c", "x", NOW + 200 * DAY)])
-    both.deliver(sick, [Event("b", "x", NOW - 200 * DAY)])
+    for _ in range(11):
+        both.pass_time(IDLE // 10)
+        both.deliver(busy, [Event("c", "x", NOW + 200 * DAY)])
+        both.deliver(sick, [Event("b", "x", NOW - 200 * DAY)])
 
+    assert len(both.expire()) == 1
+
+
+@pytest.mark.parametrize("whose", ["worker", "database"])
+def test_a_hundred_jumps_of_a_clock_forget_nothing_that_an_active_source_needs(
+    clocked_ledgers: ClockedLedgers, whose: str
+) -> None:
+    """Both sources take an event a minute; one of them is two hundred days behind."""
+    chance = random.Random(7)
+    both = Sources(clocked_ledgers(), 100 * DAY)
+    fast, slow = SOURCES[:2]
+    both.deliver(slow, [Event("kept", "x", NOW)])
+    for number in range(100):
+        error = chance.randrange(-30 * DAY, 30 * DAY)
+        if whose == "worker":
+            both.worker_clock = lambda error=error: NOW + error  # type: ignore[misc]
+        else:
+            both.jump(error)
+        both.pass_time(30_000)
+        both.deliver(fast, [Event(f"fast-{number}", "x", NOW + 200 * DAY + number)])
+        assert both.expire() == []
+        both.pass_time(30_000)
+        moved = Event("kept", "x", NOW + number * DAY // 2)
+        assert both.deliver(slow, [moved]) == [AGAIN]
+        assert both.expire() == []
+
+    works_alone(both, fast, 11, NOW + 200 * DAY)
     assert len(both.expire()) == 1

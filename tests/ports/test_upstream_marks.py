@@ -27,7 +27,6 @@ from admitone.ledger.upstream_marks import marks_of
 from tests.support.ledgers import (
     AGAIN,
     NEW,
-    NOW,
     ONE,
     RETENTION,
     TWO,
@@ -71,7 +70,6 @@ def claim(
         destinations=(Destination("t", "t-1", "folder", (0,)),),
         retention_ms=RETENTION,
         rules=1,
-        claimed_at=NOW,
         upstream=seen(ledger, source),
     )
     return ledger.claim(replace(asked, **changes))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -11,11 +14,13 @@ import pyarrow as pa
 import pytest
 
 from admitone.boundary.admission import Boundary
+from admitone.boundary.doors import SYNCHRONOUS_DOOR
 from admitone.core.decisions import BlockState
 from admitone.core.errors import Fenced, IntegrityError
 from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
 from admitone.evidence import open_evidence, open_store
 from admitone.evidence.audit.gate import gate_of
+from admitone.infra.clock import wall_clock
 from admitone.ledger.books import books
 from tests.support.closing import close_green
 from tests.support.logs import delete_topic, truncate
@@ -139,9 +144,7 @@ def test_a_later_boundary_on_one_source_fences_the_earlier(tmp_path: Path) -> No
 
 
 def test_a_block_whose_owner_vanished_is_resolved_by_who_waits_for_it(tmp_path: Path) -> None:
-    clock = [1_000]
     gone = Pipeline(tmp_path, pipeline={"name": "gone"})
-    gone.boundary.clock = lambda: clock[0]
     gone.ingest(event("e1"))
     generation = gone.boundary.start(gone.topic)
     (partition,) = [number for number, end in enumerate(gone.transport.ends(gone.topic)) if end]
@@ -155,7 +158,8 @@ def test_a_block_whose_owner_vanished_is_resolved_by_who_waits_for_it(tmp_path: 
         pipeline={"name": "waiting"},
         transport={"raw_topic": "other", "raw_partitions": 1},
     )
-    waiting.boundary.clock = lambda: clock[0] + 61_000
+    waited = count(step=61_000)
+    waiting.boundary.stopwatch = lambda: next(waited)
     waiting.ingest(event("e1"))
     waiting.run()
 
@@ -165,6 +169,45 @@ def test_a_block_whose_owner_vanished_is_resolved_by_who_waits_for_it(tmp_path: 
     ]
     assert waiting.verdicts("e1") == [("ADMITTED", None)]
     assert waiting.problems() == []
+
+
+def test_no_clock_that_jumps_seizes_a_block_that_is_being_decided(tmp_path: Path) -> None:
+    """A hundred jumps, forward and back, while one pipeline waits for an event that another one is publishing."""
+    chance = random.Random(3)
+    busy = Pipeline(tmp_path, pipeline={"name": "busy"}, transport={"raw_partitions": 1})
+    busy.ingest(event("e1"))
+    owned = busy.own(0, busy.boundary.start(busy.topic))
+    other = {"raw_topic": "other", "raw_partitions": 1}
+    waiting = Pipeline(tmp_path, pipeline={"name": "waiting"}, transport=other)
+    waiting.ingest(event("e1"))
+    waits = waiting.own(0, waiting.boundary.start(waiting.topic))
+    jumps: list[int] = []
+
+    def jump() -> int:
+        jumps.append(chance.randrange(-(10**10), 10**10))
+        return wall_clock() + jumps[-1]
+
+    waiting.boundary.clock = jump
+    append = busy.transport.append
+    waiter = threading.Thread(target=lambda: list(waits.admit(waiting.records(0))))
+
+    def publish(*parts: Any) -> Any:
+        waiter.start()
+        (block,) = busy.ledger.blocks(states=[BlockState.IN_FLIGHT])
+        door = replace(next(iter(waiting.ledger.sources())), door=SYNCHRONOUS_DOOR)
+        for _ in range(100):
+            assert waiting.boundary.is_at_work(door, block)
+            assert not waiting.boundary.has_outlasted_its_lease(block)
+            waiting.boundary.clock()
+        return append(*parts)
+
+    busy.transport.append = publish  # type: ignore[method-assign]
+    (decided,) = owned.admit(busy.records(0))
+    waiter.join()
+
+    assert len(jumps) >= 100
+    assert decided.admitted == 1
+    assert [verdict for verdict, _ in busy.verdicts("e1")] == ["ADMITTED", "DUPLICATE"]
 
 
 def _vanish(*_: object) -> None:

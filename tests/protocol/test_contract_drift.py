@@ -262,7 +262,7 @@ def test_a_block_of_unknown_fate_is_not_published_late_to_a_topic_that_drifted(
 def test_a_running_pipeline_looks_again_after_the_interval(tmp_path: Path) -> None:
     clock = [1_000]
     pipeline = two_topics(tmp_path, transport={"raw_partitions": 1, "check_interval": "10s"})
-    pipeline.boundary.clock = lambda: clock[0]
+    pipeline.boundary.stopwatch = lambda: clock[0]
     generation = pipeline.boundary.start(pipeline.topic)
     delete(pipeline)
     clock[0] += 9_999

@@ -113,7 +113,6 @@ def claim(
             destinations=(Destination("t", "t-1", "folder", (0,)),),
             retention_ms=retention,
             rules=1,
-            claimed_at=NOW,
         )
     )
 

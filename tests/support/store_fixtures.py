@@ -11,6 +11,7 @@ import pytest
 
 from admitone.ledger.port import Ledger
 from tests.support import pipeline as support
+from tests.support.clocks import LedgerClock, clocked_postgres, clocked_sqlite
 from tests.support.ledgers import ONE, TWO, OpenLedger, postgres_ledger, sqlite_ledger
 
 
@@ -28,6 +29,18 @@ def fresh_ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[]
         return lambda: postgres_ledger(url)
 
     return on_sqlite if request.param == "sqlite" else on_postgres
+
+
+@pytest.fixture
+def clocked_ledgers(
+    request: pytest.FixtureRequest, fresh_ledgers: Callable[[], OpenLedger], tmp_path: Path
+) -> Callable[[], tuple[OpenLedger, LedgerClock]]:
+    """Make one empty store after the other, each with a clock of its own that a test sets."""
+    if "postgres" in request.node.callspec.id:
+        server = request.getfixturevalue("postgres_server")
+        return lambda: clocked_postgres(server.new_schema())
+    numbers = count(1)
+    return lambda: clocked_sqlite(tmp_path / f"clocked-{next(numbers)}.db")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 NEW, AGAIN, CONTRADICTION, TOO_OLD = "new", "again", "contradiction", "too old"
@@ -39,7 +40,7 @@ class SourceModel:
     """How far one source partition is, and when it was heard of last."""
 
     stream_time: int | None = None
-    active_at: int | None = None
+    last_claim: int | None = None
 
 
 class WindowModel:
@@ -52,6 +53,7 @@ class WindowModel:
         self.segments: dict[int, SegmentModel] = {}
         self.forgotten_before: int | None = None
         self._claims = 0
+        self._moments: list[int] = []
 
     def is_too_old(self, stream_time: int | None, time: int) -> bool:
         """Tell whether an event is refused before anybody looks for its key."""
@@ -81,9 +83,14 @@ class WindowModel:
         opened = self.segments[max(self.segments)]
         opened.end = max(opened.end, newest + 1)
 
+    def see(self, now: int) -> None:
+        """Take note of a claim, by the ledger's clock; it may be given back later."""
+        self._moments.append(now)
+
     def decide(self, source: object, events: Sequence[Event], now: int) -> list[str]:
         """Decide a block of one source, delivery by delivery."""
         self._claims += 1
+        self.see(now)
         read = self.read(source, events)
         self.open_for(source, events)
         opened = self.segments[max(self.segments)] if self.segments else None
@@ -104,7 +111,7 @@ class WindowModel:
         known = self.sources[source]
         known.stream_time = read[-1][1]
         if not all(refused for refused, _ in read):
-            known.active_at = max(now, known.active_at or now)
+            known.last_claim = len(self._moments)
         return verdicts
 
     def live(self, key: str, stream_time: int) -> dict[int, Kept]:
@@ -115,17 +122,22 @@ class WindowModel:
             if key in segment.keys and segment.keys[key].time > stream_time - self.retention
         }
 
+    def passed(self, first: int, last: int, idle_after: int) -> int:
+        """Return the time from one claim to another, a tenth of the idle time at most from each to the next."""
+        seen = self._moments[first - 1 : last]
+        return sum(min(later - earlier, idle_after // 10) for earlier, later in pairwise(seen))
+
     def expire(self, idle_after: int) -> list[int]:
         """Drop what the slowest active source no longer needs; return where the segments began."""
-        heard = [s.active_at for s in self.sources.values() if s.active_at is not None]
+        heard = [s.last_claim for s in self.sources.values() if s.last_claim is not None]
         if not heard:
             return []
         slowest = min(
             source.stream_time
             for source in self.sources.values()
             if source.stream_time is not None
-            and source.active_at is not None
-            and source.active_at >= max(heard) - idle_after
+            and source.last_claim is not None
+            and self.passed(source.last_claim, max(heard), idle_after) <= idle_after
         )
         gone = [
             start

@@ -30,7 +30,7 @@ from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.wire import producer_id
-from admitone.infra.clock import Clock, wall_clock
+from admitone.infra.clock import Clock, stopwatch, wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, Block, Source, SourceInfo
 from admitone.ledger.port import Ledger
@@ -77,8 +77,10 @@ class Boundary:
         self.ledger = ledger
         self.transport = transport
         self.clock = clock
+        self.stopwatch: Clock = stopwatch
         self._writable = writable
-        self._checked_at = clock()
+        self._checked_at = stopwatch()
+        self._first_seen: dict[tuple[Source, int], int] = {}
 
     @property
     def topics(self) -> Topics:
@@ -88,15 +90,15 @@ class Boundary:
     @property
     def writable(self) -> Writable:
         """Return the destination topics that are as agreed; they are looked at again after an interval."""
-        due = self.clock() - self._checked_at >= self.options.check_interval_ms
+        due = self.stopwatch() - self._checked_at >= self.options.check_interval_ms
         if self._writable is None or due:
             return self.check_topics()
         return self._writable
 
     def check_topics(self) -> Writable:
         """Look at the destination topics; create and accept those that are new."""
-        self._checked_at = self.clock()
-        checked = self.topics.create_and_accept(self._checked_at, create=self.options.create_topics)
+        self._checked_at = self.stopwatch()
+        checked = self.topics.create_and_accept(self.clock(), create=self.options.create_topics)
         self._writable = {
             each.topic: each.live.topic_id for each in checked if each.live and each.as_agreed
         }
@@ -154,16 +156,33 @@ class Boundary:
     def recover(self, generation: int) -> None:
         """Resolve every block of this pipeline that was left in flight, also of a topic that is gone."""
         in_flight = {block.source: block for block in self.in_flight()}
+        here = {(source, block.block_id) for source, block in in_flight.items()}
+        self._first_seen = {seen: at for seen, at in self._first_seen.items() if seen in here}
         for info in self.ledger.sources() if in_flight else ():
             block = in_flight.get(info.source)
             mine = info.pipeline == self.options.pipeline
             if block is not None and mine and not self.is_at_work(info, block):
                 self.resolve_all(info.source, generation)
 
-    def is_at_work(self, info: SourceInfo, block: Block) -> bool:
-        """Tell whether somebody beside this pipeline is about to decide a block: a door, within its lease."""
-        recent = self.clock() - block.claimed_at <= self.options.claim_lease_ms
-        return recent and info.door == SYNCHRONOUS_DOOR
+    def is_at_work(self, info: SourceInfo, block: Block, *, look_once: bool = False) -> bool:
+        """Tell whether a worker beside this pipeline is about to decide a block: a door, within its lease.
+
+        Who looks once, as an operator does, cannot measure how long the block stays: the ledger's clock must do.
+        """
+        if info.door != SYNCHRONOUS_DOOR:
+            return False
+        if look_once:
+            return self.ledger.now_ms() - block.claimed_at <= self.options.claim_lease_ms
+        return not self.has_outlasted_its_lease(block)
+
+    def has_outlasted_its_lease(self, block: Block) -> bool:
+        """Tell whether this process has seen a block in flight for a whole lease.
+
+        Whoever waits measures the waiting itself: no clock that jumps, or differs between machines, seizes anything.
+        """
+        now = self.stopwatch()
+        since = self._first_seen.setdefault((block.source, block.block_id), now)
+        return now - since > self.options.claim_lease_ms
 
     def own(
         self, topic: Topic, partition: int, generation: int, session: str = ""

@@ -47,7 +47,7 @@ class _Slot(OwnedPartition):
 
     def _destinations(self) -> tuple[Destination, ...]:
         """Return the destinations as they were a moment ago: recovery only reads a little more."""
-        now = self._boundary.clock()
+        now = self._boundary.stopwatch()
         if self._noted is None or now - self._noted[0] > _NOTED_FOR_MS:
             self._noted = now, super()._destinations()
         return self._noted[1]

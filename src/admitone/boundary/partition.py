@@ -203,7 +203,6 @@ class OwnedPartition:
                 destinations=destinations,
                 retention_ms=self._rules.retention_ms,
                 rules=RULES_VERSION,
-                claimed_at=self._boundary.clock(),
                 upstream=self._upstream if self._replays else None,
                 known=self._known(block.facts),
             )
@@ -319,7 +318,7 @@ class OwnedPartition:
         """Wait, without any claims, until somebody else's block is decided; resolve it when its lease ran out."""
         assert blocked.by_block is not None
         held = self._ledger.blocks(states=[BlockState.IN_FLIGHT], ids=[blocked.by_block])
-        if held and self._boundary.clock() - held[0].claimed_at > self._options.claim_lease_ms:
+        if held and self._boundary.has_outlasted_its_lease(held[0]):
             self._boundary.resolve_all(held[0].source, None)
             return 0.0
         pause = min(0.01 + waited, _LONGEST_WAIT_S)

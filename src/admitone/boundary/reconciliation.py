@@ -276,7 +276,7 @@ def _unsettled(
             and (
                 source is not None
                 or block.state is BlockState.AMBIGUOUS
-                or not boundary.is_at_work(info, block)
+                or not boundary.is_at_work(info, block, look_once=pipeline is None)
             )
         ]
         mine = info.store == boundary.options.store and pipeline in (None, info.pipeline)

@@ -1,4 +1,4 @@
-"""What time it is, and how long something is tried again: the one wall clock and the one backoff."""
+"""What time it is, how long something takes and how long it is tried again: one wall clock, stopwatch and backoff."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ Clock = Callable[[], int]
 def wall_clock() -> int:
     """Return now in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+def stopwatch() -> int:
+    """Return the milliseconds since some moment, for measuring how long something takes here: it never jumps."""
+    return time.monotonic_ns() // 1_000_000
 
 
 class Patience:

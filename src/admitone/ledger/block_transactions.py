@@ -63,7 +63,7 @@ def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Block
     if deliveries.moves_the_store(closed) and not pointer.takes(newest, claim.retention_ms):
         rows.roll_back()
         return NeedsSegment(keys, newest)
-    block = prepared.block(_insert_block(rows, prepared))
+    block = prepared.block(*_insert_block(rows, prepared))
     ordinals, holders = candidates(deliveries, closed), dict[int, Holder]()
     if len(ordinals):
         assert pointer.opened is not None
@@ -125,10 +125,10 @@ def conclude_block(
     # Sent alone, and last: PostgreSQL applies no idle timeout after a pipelined batch.
     moved = rows.change(
         "UPDATE source SET mark = %s, stream_time = %s, decided = decided + %s,"
-        " active_at = CASE WHEN %s THEN greatest(coalesce(active_at, 0), %s) ELSE active_at END"
+        " active_at = CASE WHEN %s THEN %s ELSE active_at END"
         " WHERE producer_id = %s AND partition = %s AND mark < %s",
         block.last_offset, facts["stream_time"][-1].as_py(), block.deliveries, is_active,
-        outcome.decided_at, *block.source, block.first_offset,
+        block.claimed_at, *block.source, block.first_offset,
     )  # fmt: skip
     if moved != 1:
         raise MarkMoved(f"The mark of {tuple(block.source)} has passed block {block.block_id}.")
@@ -187,19 +187,21 @@ def _in_flight(rows: Rows, source: Source) -> int | None:
     return row[0] if row else None
 
 
-def _insert_block(rows: Rows, prepared: Prepared) -> int:
+def _insert_block(rows: Rows, prepared: Prepared) -> tuple[int, int]:
+    """Return the number of a new block, and when it was claimed."""
     claim = prepared.claim
     row = rows.first(
-        "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset, deliveries,"
+        "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset, deliveries,"  # noqa: S608
         " epoch, rules, claimed_at, destinations, runs)"
-        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) RETURNING block_id",
+        f" VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {rows.now_ms}, %s, %s) RETURNING block_id, claimed_at",
         *claim.source, claim.after.offset, prepared.first_offset, prepared.last_offset,
-        claim.facts.num_rows, claim.epoch, claim.rules, claim.claimed_at,
+        claim.facts.num_rows, claim.epoch, claim.rules,
         stored_destinations(claim.destinations),
         Document({rows.text(run): count for run, count in prepared.runs.items()}),
     )  # fmt: skip
     assert row is not None
-    return int(row[0])
+    block_id, claimed_at = row
+    return block_id, claimed_at
 
 
 def _must_have_changed(block: Block, changed: int) -> None:

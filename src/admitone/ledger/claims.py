@@ -170,12 +170,12 @@ class Prepared:
         meaning = meaning_for(holder, self.deliveries, ordinal, self.claim.retention_ms)
         return meaning is not Meaning.NEW
 
-    def block(self, block_id: int) -> Block:
+    def block(self, block_id: int, claimed_at: int) -> Block:
         """Return the block that the claim becomes."""
         claim = self.claim
         return Block(
             block_id, claim.source, claim.after.offset, self.first_offset, self.last_offset,
-            claim.facts.num_rows, claim.epoch, BlockState.IN_FLIGHT, claim.rules, claim.claimed_at,
+            claim.facts.num_rows, claim.epoch, BlockState.IN_FLIGHT, claim.rules, claimed_at,
             None, None, claim.destinations, (), self.runs, None,
         )  # fmt: skip
 

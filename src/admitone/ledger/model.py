@@ -83,7 +83,6 @@ class Claim:
     destinations: tuple[Destination, ...]
     retention_ms: int
     rules: int
-    claimed_at: int
     upstream: Mapping[Upstream, Reached] | None = None
     """The marks by which replays among its deliveries were found; None where none were looked for."""
     known: KnownRepeats | None = None
@@ -127,6 +126,7 @@ class Block:
     state: BlockState
     rules: int
     claimed_at: int
+    """By the ledger's clock; all other moments of a block are by its worker's."""
     decided_at: int | None
     published_at: int | None
     destinations: tuple[Destination, ...]

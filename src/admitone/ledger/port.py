@@ -128,6 +128,9 @@ class LedgerReader(Protocol):
 class Ledger(LedgerReader, Protocol):
     """The questions, and the writes of the admission protocol."""
 
+    def now_ms(self) -> int:
+        """Return what time it is by the ledger's clock, which blocks are claimed by."""
+
     def register_source(
         self,
         source: Source,
@@ -249,8 +252,9 @@ class Ledger(LedgerReader, Protocol):
     ) -> list[str]:
         """Drop segments of a store whose keys have expired for every active source; return their names.
 
-        Active is who took an event within the idle time before the last one that any source of the store took. For
-        one that comes back later, what was dropped meanwhile is too old: its mark says so.
+        Active is who took an event within the idle time before the last one that any source of the store took, by the
+        time that the ledger saw pass between claims: no clock that jumps makes a source idle. For one that comes back
+        later, what was dropped meanwhile is too old: its mark says so.
         """
 
     def expire_journal(self, evidence_before: int) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from admitone.core.decisions import AdmissionState, BlockState
 from admitone.core.errors import ConfigurationError
 from admitone.core.segment_times import Segment, is_droppable, segment_for, segment_name
+from admitone.ledger.activity import slowest_active, sources_of
 from admitone.ledger.claims import Holder, keys_of
 from admitone.ledger.model import NEVER_FORGOTTEN, Pointer
 from admitone.ledger.store import KeyClaim, Rows, Store
@@ -179,7 +180,9 @@ def expire(store: Store, name: str, retention_ms: int, idle_after_ms: int) -> li
     segment in portions, and the database drops a segment its own way. A closed segment takes nothing more, so what was
     read about it stays true.
     """
-    slowest = store.read(lambda rows: _slowest_active(rows, name, idle_after_ms))
+    slowest = store.read(
+        lambda rows: _slowest_that_matters(rows, name, retention_ms, idle_after_ms)
+    )
     if slowest is None:
         return []
     expired = store.read(lambda rows: _expired(rows, name, slowest, retention_ms))
@@ -190,18 +193,17 @@ def expire(store: Store, name: str, retention_ms: int, idle_after_ms: int) -> li
     return [segment_name(name, segment.start) for segment in expired if store.drop(name, segment)]
 
 
-def _slowest_active(rows: Rows, store: str, idle_after_ms: int) -> int | None:
-    """Return the stream time of a store's slowest active source.
+def _slowest_that_matters(
+    rows: Rows, store: str, retention_ms: int, idle_after_ms: int
+) -> int | None:
+    """Return the stream time of a store's slowest active source; None where not even the fastest lets a segment go.
 
-    What is released is judged by the stream time of the source it first came from.
+    Who is active is looked up block by block, so it is not asked for nothing.
     """
-    of_store = "FROM source WHERE store = %s AND door <> 'release'"
-    row = rows.first(
-        f"SELECT min(stream_time) {of_store} AND active_at >="
-        f" (SELECT max(active_at) {of_store}) - %s",
-        store, store, idle_after_ms,
-    )  # fmt: skip
-    return row[0] if row else None
+    sources = sources_of(rows, store)
+    if not sources or not _expired(rows, store, sources[-1].stream_time, retention_ms):
+        return None
+    return slowest_active(rows, sources, idle_after_ms).stream_time
 
 
 def _expired(

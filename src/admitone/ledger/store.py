@@ -53,6 +53,8 @@ class Rows(Protocol):
     """The columns by which a contradiction is found."""
     hash_bytes: str
     """A segment's payload hash as bytes."""
+    now_ms: str
+    """What time it is by the database's own clock: the one clock that moments of the ledger are taken from."""
 
     def all(self, statement: str, *values: Any) -> list[Row]:
         """Return every row."""

@@ -30,6 +30,8 @@ class PostgresRows:
     run_key = "run_key"
     anomaly_key = "identity, payload_hash"
     hash_bytes = "uuid_send(k.payload_hash)"
+    # The time of the statement, not of the transaction, which may have waited for locks since it began.
+    now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
     def __init__(self, db: Connection) -> None:
         self.db = db

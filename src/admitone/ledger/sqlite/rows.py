@@ -33,6 +33,7 @@ class SqliteRows:
     run_key = "run_id"
     anomaly_key = "run_id, identity, payload_hash"
     hash_bytes = "k.payload_hash"
+    now_ms = "now_ms()"
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from admitone.core.segment_times import Segment
+from admitone.infra.clock import Clock, wall_clock
 from admitone.infra.sqlite import LOOK_EVERY_S, Database
 from admitone.ledger.claims import Deliveries, Holder, candidates
 from admitone.ledger.name_filter import may_hold
@@ -27,8 +28,9 @@ _PAUSE_S = 2 * LOOK_EVERY_S
 class SqliteStore:
     """A `Store` on a SQLite file."""
 
-    def __init__(self, path: Path, *, read_only: bool = False) -> None:
-        self._database = Database(path, MIGRATIONS, {"may_hold": _may_hold}, read_only=read_only)
+    def __init__(self, path: Path, *, read_only: bool = False, clock: Clock = wall_clock) -> None:
+        functions: dict[str, Callable[..., int]] = {"may_hold": _may_hold, "now_ms": clock}
+        self._database = Database(path, MIGRATIONS, functions, read_only=read_only)
 
     def run(self, work: Callable[[Rows], T], *, durable: bool = True) -> T:
         """Run a transaction under the write lock; commit it unless the work rolled it back."""
