@@ -17,7 +17,9 @@ from admitone.core.errors import (
     AdmitoneError,
     ConfigurationError,
     Fenced,
+    NeedsFence,
     NotWritten,
+    RecordsRefused,
     ServiceUnreachable,
 )
 from admitone.infra.crash_points import arm
@@ -130,7 +132,7 @@ def test_a_transaction_timeout_the_broker_does_not_allow_is_a_matter_of_configur
         log.init_producer(new_name())
 
 
-def test_a_broker_that_is_paused_before_the_records_arrive_has_certainly_none(
+def test_a_broker_that_is_paused_before_the_records_arrive_has_none(
     broker: KafkaBroker, log: KafkaLog
 ) -> None:
     topic, name = log.create_topic(new_name(), 1), new_name()
@@ -139,7 +141,7 @@ def test_a_broker_that_is_paused_before_the_records_arrive_has_certainly_none(
     broker.pause()
     try:
         began = time.monotonic()
-        with pytest.raises(NotWritten):
+        with pytest.raises(ServiceUnreachable):
             log.append(name, epoch, {topic.name: table([b"lost"])})
         assert time.monotonic() - began < 5 * SHORT["delivery_timeout"] / 1_000
         with pytest.raises(NotWritten, match="failed before"):
@@ -205,14 +207,15 @@ def test_a_commit_whose_answer_is_lost_is_not_certain_and_a_successor_knows(
 
 
 @pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN])
-def test_what_is_cut_off_before_the_commit_is_certainly_not_written(
+def test_what_is_cut_off_before_the_commit_is_not_written_but_that_is_for_a_look_to_say(
     api: Api, proxy: KafkaProxy, through: KafkaLog, log: KafkaLog
 ) -> None:
     topic, name = log.create_topic(new_name(), 1), new_name()
     epoch = through.init_producer(name)
     proxy.arm(api, Fault.AFTER, ALWAYS)
-    with pytest.raises(NotWritten):
+    with pytest.raises(ServiceUnreachable) as failure:
         through.append(name, epoch, {topic.name: table([b"a", b"b"])})
+    assert not isinstance(failure.value, NotWritten)
     assert proxy.struck[api, Fault.AFTER]
 
     log.init_producer(name)
@@ -238,6 +241,66 @@ def test_one_lost_connection_is_got_over_and_the_offsets_are_right(
     assert proxy.struck[api, fault]
     wanted = zip(partitions, given.offsets[topic.name].to_pylist(), values, strict=True)
     assert plainly(broker, topic.name) == sorted(wanted)
+
+
+@pytest.mark.parametrize("aborted", [False, True], ids=["commit", "abort"])
+def test_a_request_to_end_a_transaction_that_arrives_late_ends_no_later_one(
+    aborted: bool, proxy: KafkaProxy, broker: KafkaBroker
+) -> None:
+    through = short_log(broker, bootstrap=broker.proxied)
+    topic, name = broker.new_topic(2, max_message_bytes="20000"), new_name()
+    epoch = through.init_producer(name)
+    written = [] if aborted else [b"a"]
+    first = os.urandom(30_000) if aborted else b"a"
+    proxy.arm(Api.END_TXN, Fault.HELD)
+    try:
+        through.append(name, epoch, {topic: table([first])})
+    except (RecordsRefused, NeedsFence):
+        assert aborted
+    assert proxy.struck[Api.END_TXN, Fault.HELD] == 1
+    # Of two partitions the second is still to be written when what was held back arrives.
+    proxy.deliver_before(Api.PRODUCE, 2)
+    second = {topic: table([b"b", b"c"], [0, 1])}
+    try:
+        through.append(name, epoch, second)
+        written += [b"b", b"c"]
+    except NotWritten:
+        epoch = through.init_producer(name)
+        proxy.deliver_before(Api.PRODUCE, 2)
+        through.append(name, epoch, second)
+        written += [b"b", b"c"]
+    through.close()
+
+    assert proxy.delivered[Api.END_TXN] == 1
+    assert sorted(value for *_, value in plainly(broker, topic)) == written
+
+
+def test_nothing_is_begun_after_an_end_that_was_slow_before_the_producer_is_fenced(
+    proxy: KafkaProxy, through: KafkaLog, log: KafkaLog
+) -> None:
+    topic, name = log.create_topic(new_name(), 1), new_name()
+    epoch = through.init_producer(name)
+    proxy.arm(Api.END_TXN, Fault.DELAYED)
+    through.append(name, epoch, {topic.name: table([b"a"])})
+    with pytest.raises(NeedsFence, match="more than once"):
+        through.append(name, epoch, {topic.name: table([b"b"])})
+    epoch = through.init_producer(name)
+    through.append(name, epoch, {topic.name: table([b"b"])})
+
+    assert values_of(log, topic) == [b"a", b"b"]
+
+
+def test_a_client_repeats_a_request_no_sooner_than_a_slow_end_is_noticed(
+    proxy: KafkaProxy, through: KafkaLog, log: KafkaLog
+) -> None:
+    topic, name = log.create_topic(new_name(), 1), new_name()
+    for fault in (Fault.BEFORE, Fault.AFTER, Fault.HELD) * 4:
+        epoch = through.init_producer(name)
+        proxy.arm(Api.END_TXN, fault)
+        through.append(name, epoch, {topic.name: table([b"a"])})
+        with pytest.raises(NeedsFence):
+            through.append(name, epoch, {topic.name: table([b"b"])})
+    assert values_of(log, topic) == [b"a"] * 12
 
 
 def test_a_take_over_that_gets_no_answer_says_so(

@@ -22,6 +22,7 @@ from admitone.transport.kafka.kafka_log import KafkaLog
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_records import (
     THEIRS,
+    append,
     new_name,
     open_transaction,
     plainly,
@@ -60,13 +61,12 @@ def refused_and_the_rest(
 ) -> dict[str, list[int]]:
     """Append, expect a refusal and nothing written, then publish the rest with the same producer."""
     name = new_name()
-    epoch = log.init_producer(name)
     with pytest.raises(RecordsRefused) as refusal:
-        log.append(name, epoch, records)
+        append(log, name, records)
     assert all(plainly(broker, topic) == [] for topic in records)
 
     rest = without(records, refusal.value.rows)
-    appended = log.append(name, epoch, rest)
+    appended = append(log, name, rest)
     for topic, each in rest.items():
         wanted = zip(
             each["partition"].to_pylist(),
@@ -125,7 +125,7 @@ def test_when_every_record_is_refused_every_record_is_named(
 ) -> None:
     topic, name = kafka_broker.new_topic(cleanup_policy="compact"), new_name()
     with pytest.raises(RecordsRefused) as refusal:
-        log.append(name, log.init_producer(name), {topic: table(values(40), keys=[None] * 40)})
+        append(log, name, {topic: table(values(40), keys=[None] * 40)})
 
     assert refusal.value.rows == {topic: list(range(40))}
     assert plainly(kafka_broker, topic) == []
@@ -135,11 +135,10 @@ def test_records_that_are_too_large_only_together_travel_in_smaller_batches(
     log: KafkaLog, kafka_broker: KafkaBroker
 ) -> None:
     topic, name = kafka_broker.new_topic(2, max_message_bytes="5000"), new_name()
-    epoch = log.init_producer(name)
     sent = [values(1_000), values(1_000)]
     partitions = [row % 2 for row in range(1_000)]
     given = [
-        log.append(name, epoch, {topic: table(each, partitions)}).offsets[topic].to_pylist()
+        append(log, name, {topic: table(each, partitions)}).offsets[topic].to_pylist()
         for each in sent
     ]
 
@@ -272,7 +271,7 @@ def test_a_topic_that_takes_the_place_of_another_is_not_read_for_it(
     assert values_of(log, again) == [b"c", b"d"]
 
 
-def test_a_topic_that_goes_while_it_is_written_to_has_certainly_nothing(
+def test_a_topic_that_goes_while_it_is_written_to_is_for_a_look_to_tell(
     kafka_broker: KafkaBroker,
 ) -> None:
     log = short_log(kafka_broker)
@@ -282,7 +281,7 @@ def test_a_topic_that_goes_while_it_is_written_to_has_certainly_nothing(
     with pytest.raises(ServiceUnreachable) as failure:
         log.append(name, epoch, {topic.name: table([b"a"])})
 
-    assert failure.value.code == "NOT_WRITTEN"
+    assert failure.value.code == "UNREACHABLE"
     assert topic.name not in log.describe([topic.name])
 
 

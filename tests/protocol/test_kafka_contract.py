@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 from admitone.boundary.release import Signature, release
 from admitone.core.contract import Kind
 from admitone.core.decisions import BlockState, Reason, Verdict
-from admitone.core.errors import ContractDrift, NotWritten
+from admitone.core.errors import ContractDrift, ServiceUnreachable
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.originals import open_deliveries
 from admitone.ledger.decision_rows import in_quarantine
@@ -212,7 +212,7 @@ def test_a_topic_deleted_between_claim_and_publish_gives_the_block_back(site: Si
     pipeline.ingest(*pairs(1))
     change = Meanwhile(pipeline, lambda: delete_topic(pipeline.transport, site.orders))
     pipeline.boundary.transport = change  # type: ignore[assignment]
-    with pytest.raises(NotWritten):
+    with pytest.raises(ServiceUnreachable):
         pipeline.run()
     pipeline.run()
 

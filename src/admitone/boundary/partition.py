@@ -28,6 +28,7 @@ from admitone.core.errors import (
     Fenced,
     IntegrityError,
     MarkMoved,
+    NeedsFence,
     NotWritten,
     RecordsRefused,
     ServiceUnreachable,
@@ -275,7 +276,21 @@ class OwnedPartition:
                 ]
                 row = self._ledger.refuse(row, self._epoch, refused)
                 continue
+            except NeedsFence:
+                self._fence_again(row)
+                continue
             return placed, row.refused
+
+    def _fence_again(self, block: Block) -> None:
+        """Fence what this very worker may have on its way to the log; nothing of the block is there yet."""
+        self._ledger.check_epoch(self.source, self._epoch)
+        self._epoch = self._ledger.take_epoch(self.source, self._generation)
+        try:
+            self._producer_epoch = self._boundary.fence(self.source, self._epoch)
+        except ServiceUnreachable as silence:
+            raise NotWritten(silence.problem, silence.remedy) from silence
+        if block.block_id not in {row.block_id for row in self._boundary.in_flight(self.source)}:
+            raise Fenced(f"Another worker decided block {block.block_id} meanwhile.")
 
     def _give_back(self, block: Block) -> None:
         """Give a claimed block of which nothing was written back undecided."""

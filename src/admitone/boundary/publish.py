@@ -223,19 +223,22 @@ def look(
 
     Everything is read from the position that was noted when the block was claimed up to the end of the log,
     the uncommitted part included: a position that is gone, another topic under the name, or a topic whose compaction
-    may have removed a record, means "unknown", never "absent".
+    may have removed a record, means "unknown", never "absent". One topic that was read and holds none of its records
+    is enough to prove all of them absent, because an append is all or nothing.
     """
     low, high = encode(*source, np.array(span)).to_pylist()
     offsets: dict[int, int] = {}
     published_at: int | None = None
-    incomplete = False
-    try:
-        for destination in destinations:
+    absent = unknown = False
+    for destination in destinations:
+        before = len(offsets)
+        try:
             compacts = _compacts(transport, destination)
+            replaced = False
             for batch in _since(transport, destination):
                 positions = positions_of(batch.column("key"), batch.column("headers"))
                 # A position is the key of one record only: what has another key may have replaced one of ours.
-                incomplete |= compacts and not _keyed_by_position(batch.column("key"), positions)
+                replaced |= compacts and not _keyed_by_position(batch.column("key"), positions)
                 hits = pc.and_kleene(
                     pc.greater_equal(positions, low), pc.less_equal(positions, high)
                 )
@@ -248,12 +251,15 @@ def look(
                 ):
                     offsets[int.from_bytes(position[12:], "big")] = offset
                     published_at = moment // 1_000
-    except (NotFound, Unreadable):
-        return None
-    if incomplete and len(offsets) < len(wanted):
-        return None
-    if not offsets:
+        except (NotFound, Unreadable):
+            unknown = True
+        else:
+            unknown |= replaced
+            absent |= len(offsets) == before and not replaced
+    if not offsets and (absent or not unknown):
         return Placed(None, None)
+    if unknown and len(offsets) < len(wanted):
+        return None
     if offsets.keys() != set(wanted.tolist()):
         raise IntegrityError(
             f"Block {block.block_id} claimed {len(wanted)} records, the log holds {len(offsets)} of"

@@ -4,6 +4,7 @@ AdmitoneError
 ├── ConfigurationError      exit 3   a setting is wrong; refused at start
 ├── ServiceUnreachable      exit 4   a store or broker does not answer
 │   ├── NotWritten          exit 4   an append failed, and certainly left nothing behind
+│   │   └── NeedsFence      exit 4   nothing was begun: the producer must be taken over again before it goes on
 │   └── Unreadable          exit 4   what the log holds cannot be told right now
 ├── RecordsRefused          exit 1   the broker certainly refuses some records of an append
 ├── CircuitOpen             exit 1   too much would have gone to quarantine
@@ -57,6 +58,12 @@ class NotWritten(ServiceUnreachable):
     """An append failed before anything could be written."""
 
     code = "NOT_WRITTEN"
+
+
+class NeedsFence(NotWritten):
+    """A request of an earlier append may still arrive, and would act on this one: fence it first."""
+
+    code = "NEEDS_FENCE"
 
 
 class Unreadable(ServiceUnreachable):

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 from typing_extensions import TypedDict
 
+from admitone.core.errors import NeedsFence
 from admitone.core.wire import run_header
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
 
@@ -68,7 +69,8 @@ def ingest_lines(
         chunk.append(line)
         size += len(line)
         if len(chunk) >= _LINES_AT_ONCE or size >= _BYTES_AT_ONCE:
-            yield _append(transport, topic, producer, epoch, chunk, run_id, total)
+            epoch = _append(transport, topic, producer, epoch, chunk, run_id, total)
+            yield total
             chunk, size = [], 0
     if chunk:
         _append(transport, topic, producer, epoch, chunk, run_id, total)
@@ -83,7 +85,8 @@ def _append(
     chunk: list[bytes],
     run_id: str | None,
     total: Ingested,
-) -> Ingested:
+) -> int:
+    """Append lines and count them; return the epoch to go on with."""
     partitions = [partition_for(line, topic.partitions) for line in chunk]
     table = pa.table(
         [
@@ -94,10 +97,16 @@ def _append(
         ],
         schema=OUTGOING_SCHEMA,
     )
-    transport.append(producer, epoch, {topic.name: table})
+    while True:
+        try:
+            transport.append(producer, epoch, {topic.name: table})
+            break
+        except NeedsFence:
+            # Nobody else has this name.
+            epoch = transport.init_producer(producer)
     total.deliveries += len(chunk)
     total.partitions.update(partitions)
-    return total
+    return epoch
 
 
 def partition_for(line: bytes, partitions: int) -> int:

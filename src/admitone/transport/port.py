@@ -118,8 +118,9 @@ class Transport(Protocol):
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction; tables follow `OUTGOING_SCHEMA`.
 
-        `RecordsRefused` and `NotWritten` say for certain that nothing was written. After `Fenced` it is for the
-        successor to find out; after any other error it is not known.
+        `RecordsRefused` and `NotWritten` say for certain that nothing was written. `NeedsFence`, one of the latter,
+        asks for `init_producer` before another try: what an earlier append asked the log for may still be on its
+        way. After `Fenced` it is for the successor to find out; after any other error it is not known.
         """
 
     def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -38,6 +38,10 @@ _UNUSABLE: Final = frozenset({KafkaError._INVALID_ARG, KafkaError.INVALID_TRANSA
 _SILENCE: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT})
 _DENIALS_THAT_COUNT: Final = 3
 _GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
+NEVER_TAKEN: Final = _GONE | {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}  # fmt: skip
+"""The broker looked at the topic, or at who publishes, and took nothing."""
 
 
 class Complaints:

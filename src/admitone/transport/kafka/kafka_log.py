@@ -139,13 +139,16 @@ class KafkaLog:
         Kafka keeps its own epochs to itself: this one counts the takeovers by this process.
         """
         epoch, former = self._producers.pop(name, (0, None))
+        together = None
         if former is not None:
             former.close()
+            together = former.together
         producer = KafkaProducer(
             {**self._options, "compression.type": self._settings.compression},
             name,
             delivery_timeout_ms=self._settings.delivery_timeout,
             transaction_timeout_ms=self._settings.transaction_timeout,
+            together=together,
         )
         self._producers[name] = (epoch + 1, producer)
         return epoch + 1

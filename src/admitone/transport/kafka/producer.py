@@ -1,7 +1,10 @@
 """Publishing to Kafka: one fenced producer, one transaction for each append.
 
-Only the request to commit can make a transaction readable. So whatever fails before it has certainly written nothing;
-whatever fails in it may have, and is for the boundary to find out behind a new fence.
+Only a request to commit can make a transaction readable, but it need not be the one that was meant: a client that knows
+no transaction version 2 repeats a request that gets no answer under the same epoch, and the broker may get the first
+one much later, in the middle of another transaction, which it then ends. So nothing that is to be committed begins
+after a transaction that more than one request may have ended (`NeedsFence`), and what fails once a transaction has
+begun is for the boundary to find out behind a new fence, unless the broker looked at it and took nothing.
 
 A refusal ends the transaction and names, at best, the records of one batch. Which records are refused is then found by
 sending them again in smaller and smaller pieces, in transactions that are never committed.
@@ -10,7 +13,8 @@ sending them again in smaller and smaller pieces, in transactions that are never
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -18,6 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from admitone.core.errors import (
     AdmitoneError,
     Fenced,
+    NeedsFence,
     NotWritten,
     RecordsRefused,
     ServiceUnreachable,
@@ -25,7 +30,14 @@ from admitone.core.errors import (
 from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import garbage_collection_paused
 from admitone.transport.kafka.clients import Options, connect
-from admitone.transport.kafka.complaints import FENCED, REFUSED, Complaints, error_of, explained
+from admitone.transport.kafka.complaints import (
+    FENCED,
+    NEVER_TAKEN,
+    REFUSED,
+    Complaints,
+    error_of,
+    explained,
+)
 from admitone.transport.kafka.outgoing import Part, Sizes, says_nothing, telling
 from admitone.transport.port import Appended
 
@@ -33,19 +45,31 @@ _SERVED_EVERY = 10_000
 _BATCH_BYTES = 1_000_000
 _PASSED_EASILY = 8
 _ABORT_STEP_S = 0.5
+_RETRY_MS = 300
+_ASKED_ONCE_S = 0.2
+"""A transaction that ended sooner was ended by one request: the client waits for its backoff, give or take a fifth,
+before it repeats one."""
 
 
 class KafkaProducer:
     """One holder of a producer name; good for as long as nothing fails and nobody takes the name over."""
 
     def __init__(
-        self, options: Options, name: str, *, delivery_timeout_ms: int, transaction_timeout_ms: int
+        self,
+        options: Options,
+        name: str,
+        *,
+        delivery_timeout_ms: int,
+        transaction_timeout_ms: int,
+        together: int | None = None,
     ) -> None:
         self._name = name
         self._patience_s = delivery_timeout_ms / 1_000
         self._usable = True
-        self._together: int | None = None
+        self.together = together
         """How many bytes may travel in one batch, where brokers take less than the client would send."""
+        self._ended_once = True
+        """Whether the broker was certainly asked only once to end the last transaction."""
         self._skipped = False
         """Whether a refusal left a gap in the sequence numbers, which the client closes with the next failure."""
         self._complaints = Complaints()
@@ -57,6 +81,7 @@ class KafkaProducer:
                 "transaction.timeout.ms": transaction_timeout_ms,
                 "delivery.timeout.ms": delivery_timeout_ms,
                 "linger.ms": 5,
+                "retry.backoff.ms": _RETRY_MS,
                 "queue.buffering.max.messages": 2_000_000,
                 "queue.buffering.max.kbytes": 2_000_000,
                 "batch.size": _BATCH_BYTES,
@@ -82,7 +107,7 @@ class KafkaProducer:
                     appended = self._append(records)
                 if appended is not None:
                     return appended
-        except RecordsRefused:
+        except (RecordsRefused, NeedsFence):
             raise
         except BaseException:
             self._usable = False
@@ -96,9 +121,14 @@ class KafkaProducer:
 
     def _append(self, records: dict[str, pa.Table]) -> Appended | None:
         """Append, or return nothing when it is worth another try with less in a batch."""
+        if not self._ended_once:
+            raise NeedsFence(
+                f"The broker may have been asked more than once to end a transaction of {self._name!r}.",
+                "take its name over again",
+            )
         parts = [Part(topic, table) for topic, table in records.items()]
         self._begin()
-        self._send(parts, self._together)
+        self._send(parts, self.together)
         if any(part.failed for part in parts):
             if self._failure(parts):
                 self._sort_out(records)
@@ -119,7 +149,7 @@ class KafkaProducer:
         error = min((error for part in parts for error in part.errors), key=telling)
         refused = error.code() in REFUSED
         if not refused and not (self._skipped and says_nothing(error)):
-            raise self._not_written(error)
+            raise self._not_written(error) if error.code() in NEVER_TAKEN else self._unknown(error)
         self._skipped = refused
         return refused
 
@@ -135,7 +165,7 @@ class KafkaProducer:
                         return
             self._wait(parts)
         except KafkaException as failure:
-            raise self._not_written(error_of(failure)) from failure
+            raise self._unknown(error_of(failure)) from failure
 
     def _produce(self, part: Part, start: int, end: int) -> None:
         producer, topic = self._producer, part.topic
@@ -172,18 +202,20 @@ class KafkaProducer:
         deadline = time.monotonic() + self._patience_s
         while True:
             try:
-                self._producer.abort_transaction(_ABORT_STEP_S)
+                with self._ending():
+                    self._producer.abort_transaction(_ABORT_STEP_S)
                 return
             except KafkaException as failure:
                 error = error_of(failure)
                 if not error.retriable() or time.monotonic() > deadline:
-                    raise self._not_written(error) from failure
+                    raise self._unknown(error) from failure
             # What fails while the transaction is given up is queued again and would wait for its time-out.
             self._producer.purge(in_flight=False)
 
     def _commit(self) -> None:
         try:
-            self._producer.commit_transaction(self._patience_s)
+            with self._ending():
+                self._producer.commit_transaction(self._patience_s)
         except KafkaException as failure:
             error = error_of(failure)
             if error.code() in FENCED:
@@ -193,9 +225,17 @@ class KafkaProducer:
                 "check that the brokers run, then run again, which looks for it",
             ) from failure
 
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Note whether one request ended a transaction."""
+        ended_once, self._ended_once = self._ended_once, False
+        began = time.monotonic()
+        yield
+        self._ended_once = ended_once and time.monotonic() - began < _ASKED_ONCE_S
+
     def _sort_out(self, records: dict[str, pa.Table]) -> None:
         """Say which records are refused; where none is, note how few bytes may travel together."""
-        refused, together = {}, self._together or _BATCH_BYTES
+        refused, together = {}, self.together or _BATCH_BYTES
         for topic, table in records.items():
             rows, least = self._refused(topic, table)
             together = min(together, least)
@@ -204,8 +244,8 @@ class KafkaProducer:
         if refused:
             count = sum(map(len, refused.values()))
             raise RecordsRefused(f"The broker refuses {count} records.", refused)
-        self._together = together // 2
-        if not self._together:
+        self.together = together // 2
+        if not self.together:
             raise NotWritten(
                 "The broker refuses records at one time and takes them at another.",
                 "compare max.message.bytes of the topics on all brokers",
@@ -215,7 +255,7 @@ class KafkaProducer:
         """Return the rows that are refused alone, and the least bytes that were refused only together."""
         refused: list[int] = []
         sizes = Sizes(table)
-        least = together = most = self._together or _BATCH_BYTES
+        least = together = most = self.together or _BATCH_BYTES
         start = passed = 0
         while start < table.num_rows:
             if not passed:
@@ -246,6 +286,13 @@ class KafkaProducer:
             return self._fenced(error)
         told = explained(self._reason(error), f"publishing as {self._name!r}")
         return NotWritten(told.problem, told.remedy)
+
+    def _unknown(self, error: KafkaError) -> AdmitoneError:
+        """Return what to say where the records may be on the log: whoever wants to know has to look."""
+        if error.code() in FENCED:
+            return self._fenced(error)
+        told = explained(self._reason(error), f"publishing as {self._name!r}")
+        return ServiceUnreachable(told.problem, told.remedy)
 
     def _reason(self, error: KafkaError) -> KafkaError:
         # A client that is done for says so again at every call.
