@@ -256,7 +256,7 @@ LONG = {"title": "x" * 2_000}
 STRICT = {**SECTIONS, "pipeline": {**SECTIONS["pipeline"], "max_event_bytes": 1_000}}
 
 
-def test_what_is_not_on_the_log_is_published_late(
+def test_what_is_not_on_the_log_is_published_when_an_operator_says_so(
     again: Callable[[], Pipeline], tmp_path: Path
 ) -> None:
     """It was refused then and would be admitted now; its number is behind what readers have seen."""
@@ -271,6 +271,10 @@ def test_what_is_not_on_the_log_is_published_late(
 
     behind = again()
     assert sum(part.unknown for part in restored(behind)) == 1
+    behind.run()
+    assert on_the_log(behind) == ["a", "b", "c"]
+    assert behind.verdicts("long") == [("AMBIGUOUS", "PUBLISH_UNKNOWN")]
+    list(reconcile(behind.boundary, by_operator=True))
     behind.run()
     assert on_the_log(behind) == ["a", "b", "c", "long"]
     assert behind.verdicts("long") == [("ADMITTED", None)]
@@ -389,3 +393,89 @@ def test_reading_back_can_be_interrupted_and_begun_again(
     assert _without_moments(by_position(behind)) == _without_moments(before)
     assert on_the_log(behind) == on_log
     assert behind.problems() == []
+
+
+def copied_in_flight(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], None]:
+    """Copy the ledger while a block is in flight, and another source was claimed behind its records."""
+    deliver(pipeline, [(0, event("a")), (0, event("b")), (1, event("c")), (1, event("a"))])
+    generation = pipeline.boundary.start(pipeline.topic)
+    held = pipeline.own(0, generation)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline.ledger, "conclude", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            list(held.admit(pipeline.records(0)))
+    assert sorted(on_the_log(pipeline)) == ["a", "b"]
+    # Without the duplicate, which waits for the block in flight.
+    list(pipeline.own(1, generation).admit(pipeline.records(1).slice(0, 1)))
+    return copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+
+
+def interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+class Silent:
+    """A log that does not say what its admitted topics hold."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def read(self, topic: Topic, *where: Any) -> Any:
+        if topic.name == "admitted.traffic":
+            raise ServiceUnreachable("the log does not answer")
+        return self._transport.read(topic, *where)
+
+
+def test_what_was_in_flight_in_the_copy_is_found_however_often_it_is_read_back(
+    pipeline: Pipeline,
+    again: Callable[[], Pipeline],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    restore = copied_in_flight(pipeline, tmp_path, monkeypatch)
+    deliver(pipeline, [(0, event("d"))])
+    pipeline.run()
+    before, on_log = by_position(pipeline), on_the_log(pipeline)
+    pipeline.ledger.close()
+    restore()
+
+    for _ in range(2):
+        interrupted = again()
+        interrupted.boundary.transport = Silent(interrupted.transport)  # type: ignore[assignment]
+        with pytest.raises(ServiceUnreachable):
+            read_back(interrupted.boundary, interrupted.topic, open_store(interrupted.settings))
+        interrupted.ledger.close()
+    behind = again()
+    read_back(behind.boundary, behind.topic, open_store(behind.settings))
+    list(reconcile(behind.boundary))
+    behind.run()
+
+    assert on_the_log(behind) == on_log
+    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert behind.problems() == []
+
+
+def test_nothing_is_admitted_before_reading_back_has_ended(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    one_event_behind(pipeline, tmp_path)
+    interrupted = again()
+    ended = interrupted.ledger.end_reading_back
+    interrupted.ledger.end_reading_back = interrupt  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        read_back(interrupted.boundary, interrupted.topic, open_store(interrupted.settings))
+    interrupted.ledger.end_reading_back = ended  # type: ignore[method-assign]
+
+    behind = again()
+    with pytest.raises(IntegrityError, match="not read back to its end"):
+        behind.run()
+    with pytest.raises(IntegrityError, match="not read back to its end"):
+        DoorSlot(behind.boundary, 0)
+    read_back(behind.boundary, behind.topic, open_store(behind.settings))
+    behind.run()
+    assert on_the_log(behind) == ["a", "b"]

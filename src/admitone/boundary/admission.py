@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admitone.boundary.destination_topics import Topics
-from admitone.boundary.doors import SYNCHRONOUS_DOOR
 from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
+from admitone.boundary.producers import SYNCHRONOUS_DOOR
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.reconciliation import reconcile
 from admitone.boundary.recover import resolve

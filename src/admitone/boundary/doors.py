@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from admitone.boundary.ledger_age import refuse_older_ledger
 from admitone.boundary.partition import Admitted, OwnedPartition
+from admitone.boundary.producers import DOOR, SYNCHRONOUS_DOOR
 from admitone.boundary.read import ReadBlock, numbered
 from admitone.boundary.reconciliation import reconcile
 from admitone.core.wire import producer_id, run_header
@@ -23,9 +24,6 @@ from admitone.ledger.outcomes import concluded, followed
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
 
-SYNCHRONOUS_DOOR: Final = "synchronous"
-DOOR: Final = "door"
-"""What stands where other sources name their topic."""
 _NOTED_FOR_MS = 1_000
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from admitone.boundary.reconciliation import late_source
-from admitone.boundary.release import release_source
+from admitone.boundary.producers import LATE, producers_of
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
 from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import decode, positions_of
 from admitone.ledger.model import NOTHING_DECIDED, Source
-from admitone.ledger.port import Ledger
+from admitone.ledger.port import LedgerReader
 from admitone.transport.port import Topic, Transport
 
 _RECORDS_AT_THE_END: Final = 1_000
@@ -26,42 +25,40 @@ OLDER_REMEDY: Final = (
 )
 
 
-def refuse_older_ledger(ledger: Ledger, transport: Transport, topics: Sequence[str]) -> None:
-    """Raise when these topics hold more of a source than the ledger knows of.
+def refuse_older_ledger(ledger: LedgerReader, transport: Transport, topics: Sequence[str]) -> None:
+    """Raise when these topics hold more of a source than the ledger knows of, or while it is being read back.
 
     The log is read first: what is on it was claimed before, so a ledger that is not older knows of it by then.
     """
+    for pipeline in ledger.reading_back():
+        raise IntegrityError(
+            f"The ledger was restored from an older copy, and what the log holds of pipeline {pipeline!r} is not"
+            " read back to its end.",
+            OLDER_REMEDY,
+        )
     published: dict[Source, int] = {}
     for state in transport.describe(topics).values():
         for source, offset in _published(transport, state.topic):
             published[source] = max(offset, published.get(source, offset))
-    for source, (known, name) in _known(ledger, transport.cluster).items():
-        if published.get(source, known) > known:
+    producers, reached = producers_of(ledger.sources(), transport.cluster), _reached(ledger)
+    for source, offset in published.items():
+        producer, known = producers.get(source.producer_id), reached.get(source, NOTHING_DECIDED)
+        if producer is not None and offset > known:
+            late = ", late," if producer.kind == LATE else ""
             raise IntegrityError(
-                f"The log holds what was admitted from {name} up to offset {published[source]}, the ledger knows it"
-                f" only up to {known}: the ledger is older than the log.",
+                f"The log holds what was admitted from {producer.topic!r} partition {source.partition}{late} up to"
+                f" offset {offset}, the ledger knows it only up to {known}: the ledger is older than the log.",
                 OLDER_REMEDY,
             )
 
 
-def _known(ledger: Ledger, cluster: str) -> dict[Source, tuple[int, str]]:
-    """Return how far the ledger knows of everything that a source may have published, with its name.
-
-    Doors of released deliveries and late publishes may have been used since, also where the ledger knows of none.
-    """
-    claimed: dict[Source, int] = {}
-    for block in ledger.blocks(states=[BlockState.IN_FLIGHT]):
-        claimed[block.source] = max(block.last_offset, claimed.get(block.source, NOTHING_DECIDED))
-    late_numbers = ledger.late_numbers()
-    known: dict[Source, tuple[int, str]] = {}
-    for info in ledger.sources():
-        name = f"{info.topic!r} partition {info.source.partition}"
-        reached = max(info.mark.offset, claimed.get(info.source, NOTHING_DECIDED))
-        late = late_source(info, cluster)
-        known[late] = late_numbers.get(late, 0) - 1, f"{name}, late,"
-        known.setdefault(release_source(info, cluster), (NOTHING_DECIDED, f"{name}, released,"))
-        known[info.source] = reached, name
-    return known
+def _reached(ledger: LedgerReader) -> dict[Source, int]:
+    """Return up to which number the ledger knows of what each source published, late publishes too."""
+    in_flight = ledger.blocks(states=[BlockState.IN_FLIGHT])
+    reached = {info.source: info.mark.offset for info in ledger.sources()}
+    for block in in_flight:
+        reached[block.source] = max(block.last_offset, reached[block.source])
+    return reached | {source: number - 1 for source, number in ledger.late_numbers().items()}
 
 
 def _published(transport: Transport, topic: Topic) -> Iterator[tuple[Source, int]]:

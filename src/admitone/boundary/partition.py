@@ -162,6 +162,9 @@ class OwnedPartition:
     def _known(self, facts: pa.Table) -> KnownRepeats | None:
         """Return which deliveries repeat what this worker remembers to be settled."""
 
+    def _after_closing(self, facts: pa.Table) -> np.ndarray | None:
+        """Return which deliveries came after their run was closed, where the ledger does not know that yet."""
+
     def _known_is_stale(self) -> None:
         """Take note that the ledger knows better than what was remembered."""
 
@@ -206,6 +209,7 @@ class OwnedPartition:
                 rules=RULES_VERSION,
                 upstream=self._upstream if self._replays else None,
                 known=self._known(block.facts),
+                after_closing=self._after_closing(block.facts),
             )
             try:
                 claimed = self._ledger.claim(asked)

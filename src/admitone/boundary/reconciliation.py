@@ -21,6 +21,7 @@ import numpy as np
 import orjson
 
 from admitone.boundary.destination_topics import refuse_drifted, refuse_recreated
+from admitone.boundary.producers import LATE, late_source
 from admitone.boundary.publish import (
     Outgoing,
     Placed,
@@ -33,7 +34,7 @@ from admitone.boundary.publish import (
 )
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import Fenced, IntegrityError, RecordsRefused
-from admitone.core.wire import encode, producer_id
+from admitone.core.wire import encode
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import unpack
 from admitone.ledger.model import (
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
 
 RECONCILER = "admitone"
-LATE = "late"
-"""What the producers of late publishes are named after."""
+AWAITS_OPERATOR = "absent, and may have been given up since the ledger was copied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,12 @@ def reconcile(
     pipeline: str | None = None,
     source: Source | None = None,
     author: str = RECONCILER,
+    by_operator: bool = False,
 ) -> Iterator[Reconciled]:
-    """Resolve every block that was left in flight or of unknown fate: of one pipeline, of one source, or of all."""
+    """Resolve every block that was left in flight or of unknown fate: of one pipeline, of one source, or of all.
+
+    What awaits an operator since the ledger was restored is published late only when an operator asks for it.
+    """
     for info, blocks in _unsettled(boundary, pipeline, source):
         waiting = {block.block_id for block in blocks if block.state is BlockState.IN_FLIGHT}
         # Everything in flight is resolved by the one who takes over, the same way as at a start.
@@ -78,7 +82,7 @@ def reconcile(
             if block.block_id in waiting and block.state is not BlockState.AMBIGUOUS:
                 yield Reconciled(block, block.state, _HOW[block.state])
             elif block.state is BlockState.AMBIGUOUS:
-                yield _reconcile_one(boundary, info, block, epoch, author)
+                yield _reconcile_one(boundary, info, block, epoch, author, by_operator=by_operator)
 
 
 def look_only(boundary: Boundary) -> Iterator[Reconciled]:
@@ -205,13 +209,14 @@ class _Search:
         return Outgoing(plan.source, numbers, facts, records, keys, origins)
 
 
-def late_source(info: SourceInfo, cluster: str) -> Source:
-    """Return the source whose numbers late publishes of a source partition carry."""
-    return Source(producer_id(info.pipeline, LATE, cluster, info.topic_id), info.source.partition)
-
-
 def _reconcile_one(
-    boundary: Boundary, info: SourceInfo, block: Block, epoch: int, author: str
+    boundary: Boundary,
+    info: SourceInfo,
+    block: Block,
+    epoch: int,
+    author: str,
+    *,
+    by_operator: bool,
 ) -> Reconciled:
     producer = f"{LATE}:{block.source.producer_id}:{block.source.partition}"
     producer_epoch = boundary.transport.init_producer(producer)
@@ -221,6 +226,8 @@ def _reconcile_one(
     answer = records.find()
     if answer is None:
         return Reconciled(block, block.state, "unknown: the log cannot tell")
+    if answer.action is None and block.awaits_operator and not by_operator:
+        return Reconciled(block, block.state, AWAITS_OPERATOR)
     if answer.action is None:
         try:
             answer = records.publish_late(epoch, producer, producer_epoch)

@@ -22,11 +22,12 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.producers import RELEASE_DOOR, release_door_of, release_source
 from admitone.boundary.publish import Outgoing, origins_of
 from admitone.boundary.read import ReadBlock, numbered
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
-from admitone.core.wire import Header, StreamMetadata, header_list, producer_id, run_header
+from admitone.core.wire import Header, StreamMetadata, header_list, run_header
 from admitone.ledger.model import Block, Filter, Mark, Source, SourceInfo
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 Fetch = Callable[[int, list[int]], pa.Table]
 """Returns key, value and headers of deliveries of a block."""
 
-RELEASE_DOOR = "release"
 _FINAL = frozenset({Reason.RUN_CLOSED, Reason.IDENTITY_RETRACTED})
 
 
@@ -252,21 +252,14 @@ def _deliver(
 
 def _door(boundary: Boundary, info: SourceInfo) -> _ReleaseDoor:
     """Take over the door of released deliveries that belongs to a source partition."""
-    source, topic_id = info.source, info.topic_id
+    source = info.source
     if info.door != RELEASE_DOOR:
-        topic_id = f"{RELEASE_DOOR}:{info.topic_id}"
+        door = release_door_of(info.pipeline, info.topic, info.topic_id)
         source = release_source(info, boundary.transport.cluster)
-        name = f"{RELEASE_DOOR}:{info.topic}"
         boundary.ledger.register_source(
-            source, info.pipeline, name, topic_id, RELEASE_DOOR, info.store
+            source, info.pipeline, door.topic, door.topic_id, RELEASE_DOOR, info.store
         )
     return _ReleaseDoor(boundary, source, info.mark.stream_time)
-
-
-def release_source(info: SourceInfo, cluster: str) -> Source:
-    """Return the door of released deliveries that belongs to a source partition."""
-    number = producer_id(info.pipeline, RELEASE_DOOR, cluster, info.topic_id)
-    return Source(number, info.source.partition)
 
 
 def _table(again: list[_Again], start: int, now: int) -> pa.Table:

@@ -24,6 +24,7 @@ from admitone.evidence.evidence_store import EvidenceStore
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import EvidenceFile
 
+CLOSURE = "closure.json"
 _LONGEST_NAME = 160
 _REPEATING = {
     "event_class", "verdict", "reason", "source_producer", "source_partition", "bus_topic",
@@ -45,7 +46,7 @@ def run_folder(run_id: str) -> str:
 
 def closure_path(run_id: str) -> str:
     """Return where a run's closing artifact lies."""
-    return f"{run_folder(run_id)}/closure.json"
+    return f"{run_folder(run_id)}/{CLOSURE}"
 
 
 def is_ours(run_id: str, path: str) -> bool:

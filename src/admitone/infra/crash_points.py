@@ -43,6 +43,18 @@ RECONCILE_POINTS: Final = (
 )
 # Only where the broker refuses a record that is to be published late.
 LATE_REFUSAL_POINTS: Final = ("reconcile.refused",)
+RESTORE_POINTS: Final = (
+    "restore.begun",
+    "restore.owned",
+    "restore.aborted",
+    "restore.found",
+    "restore.registered",
+    "restore.claimed",
+    "restore.decided",
+    "restore.planned",
+    "restore.resolved",
+    "restore.ended",
+)
 # Between the records and the request to commit them.
 KAFKA_POINTS: Final = ("kafka.delivered",)
 # Inside a transaction, where the write lock is held: a process suspended there holds up everybody, so these

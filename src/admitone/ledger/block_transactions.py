@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, replace
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from admitone.core.decisions import BlockState
@@ -52,7 +53,7 @@ def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Block
     """Decide every delivery of a block and reserve what is new, or roll everything back and say why."""
     claim, deliveries = prepared.claim, prepared.deliveries
     offset, stream_time, keys = owned(rows, claim.source, claim.epoch)
-    closed = deliveries.in_closed_runs(rows.join_runs(prepared.runs))
+    closed = _take_no_more(rows, prepared)
     pointer = pointer_of(rows, keys, " FOR SHARE")
     found = Mark(offset, stream_time, pointer.dropped_before)
     must_be_at(claim.source, claim.after, found, _in_flight(rows, claim.source))
@@ -177,6 +178,18 @@ def note_contradictions(rows: Rows, found: Iterable[tuple[str, bytes, bytes, int
 def stored_destinations(places: Sequence[Destination]) -> Document:
     """Return destinations as they are stored."""
     return Document([astuple(place) for place in places])
+
+
+def _take_no_more(rows: Rows, prepared: Prepared) -> np.ndarray:
+    """Return which deliveries come to a run that is closed, or came after it was."""
+    claim, states = prepared.claim, rows.join_runs(prepared.runs)
+    closed = {run for run, state in states.items() if state.is_closed}
+    if claim.after_closing is not None:
+        after: np.ndarray = prepared.deliveries.in_closed_runs(closed)
+        after[claim.after_closing] = True
+        return after
+    closed |= {run for run, state in states.items() if state.was_closed}
+    return prepared.deliveries.in_closed_runs(closed)
 
 
 def _in_flight(rows: Rows, source: Source) -> int | None:

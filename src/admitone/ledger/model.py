@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,6 +57,10 @@ class Destination:
     ends: tuple[int, ...]
 
 
+KnownEnds = Mapping[tuple[str, str], Sequence[int]]
+"""By topic and its id: up to which offset of each partition the log holds nothing that a ledger does not know."""
+
+
 @dataclass(frozen=True, slots=True)
 class KnownRepeats:
     """Deliveries of a block that repeat settled ones, as a cache knows; none of these is older than `since`."""
@@ -87,6 +91,8 @@ class Claim:
     """The marks by which replays among its deliveries were found; None where none were looked for."""
     known: KnownRepeats | None = None
     """What need not be looked for."""
+    after_closing: np.ndarray | None = None
+    """While reading back: which ordinals came after their run was closed; else the ledger knows which runs are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,8 @@ class Block:
     refused: tuple[int, ...]
     runs: Mapping[str, int]
     evidence_hash: bytes | None
+    awaits_operator: bool = False
+    """The ledger was restored, and an operator may have given it up since the copy: only an operator publishes it."""
 
 
 class Decided(NamedTuple):

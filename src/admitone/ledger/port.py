@@ -13,7 +13,7 @@ What every implementation guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -34,6 +34,7 @@ from admitone.ledger.model import (
     Destination,
     EvidenceFile,
     Filter,
+    KnownEnds,
     Late,
     Mark,
     Outcome,
@@ -123,6 +124,9 @@ class LedgerReader(Protocol):
 
     def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
         """Return every acceptance of topics of a cluster, oldest first: of each topic the last one counts."""
+
+    def reading_back(self) -> dict[str, KnownEnds]:
+        """Return the pipelines whose reading back was begun and not ended, each with the ends it begins at."""
 
 
 class Ledger(LedgerReader, Protocol):
@@ -268,6 +272,16 @@ class Ledger(LedgerReader, Protocol):
 
     def close_run(self, run_id: str, artifact: bytes, newest_block: int) -> None:
         """Close a run, unless a block was claimed for it after the newest one that was checked."""
+
+    def begin_reading_back(self, pipeline: str, ends: KnownEnds, at: int) -> None:
+        """Note from which ends the log is read back for a pipeline; the ends of a note that is there stand."""
+
+    def end_reading_back(self, pipeline: str, closed_runs: Collection[str]) -> None:
+        """Remove the note of a pipeline that was read back, in one transaction with what is to hold from then on.
+
+        Its blocks of unknown fate await an operator. Runs that were closed since the copy take nothing until they are
+        closed again.
+        """
 
     def accept_topic(self, accepted: AcceptedTopic) -> bool:
         """Accept an incarnation of a topic; False when it is the one that counts already."""

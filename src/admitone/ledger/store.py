@@ -25,6 +25,14 @@ Condition = tuple[str, list[object]]
 """A condition on a block's row, and the values in it."""
 
 
+class RunState(NamedTuple):
+    """Whether a run takes deliveries."""
+
+    is_closed: bool
+    was_closed: bool
+    """It was, when the ledger was restored from an older copy: it is to be closed again."""
+
+
 class KeyClaim(NamedTuple):
     """The deliveries of a block whose keys are claimed, and where their store stands."""
 
@@ -92,8 +100,8 @@ class Rows(Protocol):
     def key_of_run(self, run_id: str) -> object:
         """Return the value of the column by which a run is found."""
 
-    def join_runs(self, runs: Iterable[str]) -> set[str]:
-        """Make a block's runs known and keep them as they are; return those that are closed."""
+    def join_runs(self, runs: Iterable[str]) -> dict[str, RunState]:
+        """Make a block's runs known and keep them as they are; return their states."""
 
     def note_runs(self, block_id: int, runs: Iterable[str]) -> None:
         """Remember that a block holds deliveries of these runs, where its row does not say so."""

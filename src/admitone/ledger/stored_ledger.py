@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from admitone.core.decisions import BlockState
-from admitone.ledger import block_transactions, resolutions, segments, sources, upkeep
+from admitone.ledger import block_transactions, resolutions, restoring, segments, sources, upkeep
 from admitone.ledger.claims import Prepared
 from admitone.ledger.model import (
     ADMISSION_STORE,
@@ -61,6 +61,8 @@ class StoredLedger(StoredReader):
     newest_block = in_transaction(upkeep.newest_block_of)
     close_run = in_transaction(upkeep.close_run)
     accept_topic = in_transaction(upkeep.accept_topic)
+    begin_reading_back = in_transaction(restoring.begin)
+    end_reading_back = in_transaction(restoring.end)
 
     def check_epoch(self, source: Source, epoch: int) -> None:
         """Raise `Fenced` when another worker took the source over."""

@@ -26,6 +26,7 @@ from admitone.ledger.model import (
     Destination,
     EvidenceFile,
     Filter,
+    KnownEnds,
     Late,
     Mark,
     Resolution,
@@ -46,7 +47,7 @@ _MET_NO_DRIFT = f"(reason_bits & {1 << CODE_OF_REASON[Reason.CONTRACT_DRIFT]}) =
 _SELECT_BLOCK = (
     "SELECT block.block_id, block.producer_id, block.partition, after_offset, first_offset, last_offset, deliveries,"
     " block.epoch, block.state, rules, claimed_at, decided_at, published_at, destinations, refused, runs,"
-    " evidence_hash FROM block"
+    " evidence_hash, awaits_operator FROM block"
 )
 
 
@@ -261,6 +262,17 @@ def accepted_topics(rows: Rows, cluster: str) -> list[AcceptedTopic]:
     ]
 
 
+def reading_back(rows: Rows) -> dict[str, KnownEnds]:
+    """Return the pipelines whose reading back was begun and not ended, each with the ends it begins at."""
+    found = rows.all("SELECT pipeline, ends FROM reading_back")
+    return {
+        pipeline: {
+            (topic, topic_id): tuple(offsets) for topic, topic_id, offsets in rows.loaded(ends)
+        }
+        for pipeline, ends in found
+    }
+
+
 class StoredReader:
     """A `LedgerReader` on a database."""
 
@@ -282,6 +294,7 @@ class StoredReader:
     evidence_files = reading(evidence_files)
     closure = reading(closure_of)
     accepted_topics = reading(accepted_topics)
+    reading_back = reading(reading_back)
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -320,7 +333,7 @@ def _blob(rows: Rows, statement: str, key: object) -> bytes | None:
 def _block(rows: Rows, row: Row) -> Block:
     (
         block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
-        decided_at, published_at, destinations, refused, runs, evidence_hash,
+        decided_at, published_at, destinations, refused, runs, evidence_hash, awaits_operator,
     ) = row  # fmt: skip
     return Block(
         block_id=block_id,
@@ -339,6 +352,7 @@ def _block(rows: Rows, row: Row) -> Block:
         refused=tuple(rows.loaded(refused)),
         runs={rows.name(run): count for run, count in rows.loaded(runs).items()},
         evidence_hash=evidence_hash,
+        awaits_operator=bool(awaits_operator),
     )
 
 

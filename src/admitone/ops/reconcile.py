@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 from typing_extensions import TypedDict
 
 from admitone.boundary import open_all
 from admitone.boundary.ledger_age import refuse_older_ledger
-from admitone.boundary.reconciliation import Reconciled, look_only
+from admitone.boundary.reconciliation import AWAITS_OPERATOR, Reconciled, look_only
 from admitone.boundary.reconciliation import reconcile as resolve
 from admitone.boundary.restore.read_back import ReadBack, ReadBackDocument, read_all_back
 from admitone.core.decisions import BlockState
@@ -66,6 +67,15 @@ class Reconciliation:
 
     def refusal(self) -> AmbiguityRemains:
         """Return what is said while something is unsettled."""
+        awaited = [entry.block.block_id for entry in self.found if entry.how == AWAITS_OPERATOR]
+        if awaited:
+            return AmbiguityRemains(
+                f"{self.remaining} blocks are still of unknown fate. The log does not hold"
+                f" {', '.join(map(str, awaited))}; whether an operator gave them up after the ledger was copied is"
+                " not known any more.",
+                "admitone reconcile publishes them late; admitone quarantine discard --block N --reason ... gives"
+                " one up",
+            )
         return AmbiguityRemains(
             f"{self.remaining} blocks are still in flight or of unknown fate.",
             "admitone reconcile, when the log can be read; what stays can be given up:"
@@ -78,7 +88,8 @@ def reconcile(
 ) -> Reconciliation:
     """Resolve in-flight and ambiguous admissions against the log; in a dry run only look.
 
-    With `restored` the ledger is an older copy, and what the log holds beyond it is read back first.
+    With `restored` the ledger is an older copy, and what the log holds beyond it is read back first. Nothing is
+    published late then: asking again without it is the operator's word that nobody gave up what is absent.
     """
     boundaries = open_all(settings)
     if dry_run:
@@ -89,7 +100,7 @@ def reconcile(
     for boundary in () if dry_run else boundaries:
         topics = [contract.topic for contract in boundary.options.contracts]
         refuse_older_ledger(boundary.ledger, boundary.transport, topics)
-    look = look_only if dry_run else resolve
+    look = look_only if dry_run else partial(resolve, by_operator=not restored)
     found = [entry for boundary in boundaries for entry in look(boundary)]
     unsettled = boundaries[0].ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
     return Reconciliation(found, len(unsettled), again)

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from admitone.boundary.producers import LATE, STREAM, Producer
 from admitone.core.errors import IntegrityError
 from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import Header, Numbers, decode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
-from admitone.ledger.model import NOTHING_DECIDED, Block, Source
+from admitone.ledger.model import NOTHING_DECIDED, Block, KnownEnds, Source
 from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, Topic, Transport
 
@@ -30,12 +31,13 @@ _SCHEMA: Final = pa.schema(
         ("partition", pa.int32()),
         ("bus_offset", pa.int64()),
         ("published_at", pa.int64()),
+        ("run", pa.binary()),
         ("late", pa.int64()),
         ("value", pa.binary()),
         ("headers", HEADERS_TYPE),
     ]
 )
-"""`late` is a late publish's own number. What was delivered is kept only where no log has it."""
+"""`late` is a late publish's own number. No receipt names a run, and what was delivered is kept only for doors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Published:
     @classmethod
     def of(cls, pieces: Sequence[pa.Table]) -> Published:
         """Join what was found; refuse a position that is there twice."""
-        rows = pa.concat_tables(pieces).sort_by("source_offset")
+        rows = pa.concat_tables([_SCHEMA.empty_table(), *pieces]).sort_by("source_offset")
         offsets = rows["source_offset"].to_numpy()
         twice = offsets[:-1][np.diff(offsets) == 0]
         if len(twice):
@@ -61,10 +63,12 @@ class Published:
     @property
     def last(self) -> int:
         """Return the highest source offset that is there."""
-        return int(self.offsets[-1])
+        return int(self.offsets.max(initial=NOTHING_DECIDED))
 
     def find(self, wanted: np.ndarray) -> np.ndarray:
         """Return the row of each source offset, -1 where it is not on the log."""
+        if not len(self.offsets):
+            return np.full(len(wanted), _NOT_THERE)
         rows = np.searchsorted(self.offsets, wanted)
         rows[rows == len(self.offsets)] = 0
         return np.where(self.offsets[rows] == wanted, rows, _NOT_THERE)
@@ -99,14 +103,6 @@ class Elsewhere:
             yield self._sources[self._owners[row]], int(self._offsets[row])
 
 
-class Producers(NamedTuple):
-    """Who writes for a pipeline: under its sources' own names, or late."""
-
-    streams: frozenset[int]
-    doors: frozenset[int]
-    late: frozenset[int]
-
-
 class Gap(NamedTuple):
     """Offsets of a topic that the ledger does not know and the log no longer holds."""
 
@@ -119,13 +115,11 @@ class Gap(NamedTuple):
 def find_published(
     transport: Transport,
     topics: Sequence[str],
-    ends: Mapping[tuple[str, str], Sequence[int]],
-    producers: Producers,
-    late_numbers: Mapping[Source, int],
-    marks: Mapping[Source, int],
+    ends: KnownEnds,
+    producers: Mapping[int, Producer],
     receipts: Callable[[], Iterable[pa.Table]],
 ) -> dict[Source, Published]:
-    """Return what these topics hold, behind the known ends, of sources beyond their marks, and every late publish.
+    """Return what these topics hold of a pipeline behind the known ends.
 
     Receipts speak for what the log no longer holds, if they do for every offset of it.
     """
@@ -134,10 +128,8 @@ def find_published(
 
     def add(found: Iterable[tuple[Source, pa.Table]]) -> None:
         for source, piece in found:
-            is_new = pc.greater(piece["source_offset"], marks.get(source, NOTHING_DECIDED))
-            wanted = piece.filter(pc.or_(is_new, pc.is_valid(piece["late"])))
-            if wanted.num_rows:
-                pieces[source].append(wanted)
+            if piece.num_rows:
+                pieces[source].append(piece)
 
     for state in transport.describe(topics).values():
         topic = state.topic
@@ -147,16 +139,14 @@ def find_published(
             if start > begin:
                 gaps.append(Gap(topic.name, partition, begin, start))
             first = max(start, begin)
-            add(_records(transport, topic, partition, first, producers, late_numbers))
+            add(_records(transport, topic, partition, first, producers))
     for gap, files in zip(gaps, _within(receipts() if gaps else (), gaps), strict=True):
         add(_from_receipts(gap, files, producers))
     return {source: Published.of(found) for source, found in pieces.items()}
 
 
-def known_ends(
-    ledger: LedgerReader, in_flight: Sequence[Block]
-) -> dict[tuple[str, str], list[int]]:
-    """Return, by topic and its id, up to where the log holds nothing that the ledger does not know.
+def known_ends(ledger: LedgerReader, in_flight: Sequence[Block]) -> KnownEnds:
+    """Return up to where the log holds nothing that the ledger does not know.
 
     What the ledger does not know was claimed, and so appended, after every claim that it knows; and a claim notes the
     ends of its topics. What is in flight may lie right behind its own.
@@ -176,8 +166,7 @@ def _records(
     topic: Topic,
     partition: int,
     begin: int,
-    producers: Producers,
-    late_numbers: Mapping[Source, int],
+    producers: Mapping[int, Producer],
 ) -> Iterator[tuple[Source, pa.Table]]:
     for batch in transport.read(topic, partition, begin, transport.ends(topic)[partition]):
         positions = positions_of(batch.column("key"), batch.column("headers"))
@@ -185,18 +174,18 @@ def _records(
         records = pa.Table.from_batches([batch]).filter(pa.array(keyed))
         for source, lines in _by_source(numbers):
             mine, offsets = records.take(pa.array(lines)), numbers.offsets[lines]
-            if source.producer_id in producers.streams | producers.doors:
-                kept = source.producer_id in producers.doors
-                yield source, _found(mine, offsets, topic, whole=kept)
-            elif source.producer_id in producers.late:
-                new = np.flatnonzero(offsets >= late_numbers.get(source, 0))
-                yield from _late(mine.take(pa.array(new)), offsets[new], topic)
+            producer = producers.get(source.producer_id)
+            if producer is None:
+                continue
+            if producer.kind == LATE:
+                # Also those whose numbers are planned already: a plan may have been noted without its publish.
+                yield from _late(mine, offsets, topic)
+            else:
+                yield source, _found(mine, offsets, topic, whole=producer.kind != STREAM)
 
 
 def _late(records: pa.Table, late: np.ndarray, topic: Topic) -> Iterator[tuple[Source, pa.Table]]:
     """Yield late publishes by the positions they were first delivered at."""
-    if not records.num_rows:
-        return
     _, origins = decode(_header(records, Header.ORIGIN))
     for source, lines in _by_source(origins):
         rows = pa.array(lines)
@@ -225,7 +214,7 @@ def _within(files: Iterable[pa.Table], gaps: Sequence[Gap]) -> list[pa.Table]:
 
 
 def _from_receipts(
-    gap: Gap, receipts: pa.Table | None, producers: Producers
+    gap: Gap, receipts: pa.Table | None, producers: Mapping[int, Producer]
 ) -> Iterator[tuple[Source, pa.Table]]:
     if receipts is None or receipts.num_rows != gap.end - gap.begin:
         raise IntegrityError(
@@ -237,12 +226,13 @@ def _from_receipts(
         *(receipts[f"source_{name}"].to_numpy() for name in ("producer", "partition", "offset"))
     )
     for source, lines in _by_source(numbers):
-        if source.producer_id in producers.doors:
+        producer = producers.get(source.producer_id)
+        if producer is not None and producer.kind != STREAM:
             raise IntegrityError(
                 "What came through a door is gone from the log, and the ledger does not know it.",
                 "restore a newer copy of the ledger",
             )
-        if source.producer_id in producers.streams:
+        if producer is not None:
             yield source, _from_rows(receipts.take(pa.array(lines)))
 
 
@@ -251,7 +241,7 @@ def _from_rows(rows: pa.Table) -> pa.Table:
     return pa.table(
         [
             pa.nulls(rows.num_rows, field.type)
-            if field.name in ("late", "value", "headers")
+            if field.name in ("run", "late", "value", "headers")
             else rows[names.get(field.name, field.name)].cast(field.type)
             for field in _SCHEMA
         ],
@@ -274,6 +264,7 @@ def _found(records: pa.Table, offsets: np.ndarray, topic: Topic, *, whole: bool)
             records["partition"],
             records["offset"],
             pc.divide(records["timestamp"].cast(pa.int64()), 1_000),
+            _header(records, Header.RUN),
             pa.nulls(size, pa.int64()),
             records["value"] if whole else pa.nulls(size, pa.binary()),
             records["headers"] if whole else pa.nulls(size, HEADERS_TYPE),

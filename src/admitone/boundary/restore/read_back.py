@@ -6,7 +6,8 @@ in the same five steps, but for the third: instead of being published, an admiss
 
     on the log under its own position    settled, pinned where it is
     on the log, published late           settled by a resolution, as it was then
-    not on the log                       of unknown fate, as after any publish without an answer: `reconcile` sees to it
+    given up by an operator since        given up again, as the evidence says
+    not on the log                       of unknown fate until an operator says more: one may have given it up since
     on the log, and refused now          nothing is put back: other rules, or another log, than it was admitted with
 
 An identity that another source published is that source's: it is read back first. What came through a door has no log
@@ -15,24 +16,22 @@ of its own, and is put back from the records themselves; its duplicates and refu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from admitone.boundary.doors import DOOR, SYNCHRONOUS_DOOR
-from admitone.boundary.reconciliation import LATE as LATE_STREAM
-from admitone.boundary.release import RELEASE_DOOR, release_source
+from admitone.boundary.producers import STREAM, Producer, producers_of
 from admitone.boundary.restore.log_contents import (
     Elsewhere,
-    Producers,
     Published,
     find_published,
     known_ends,
 )
+from admitone.boundary.restore.operator_decisions import OperatorDecisions, receipts
 from admitone.boundary.restore.restored_partition import (
     ABSENT,
     LATE,
@@ -40,21 +39,20 @@ from admitone.boundary.restore.restored_partition import (
     Cut,
     Restoring,
     Waits,
+    give_up_again,
     published_late,
 )
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
-from admitone.core.wire import producer_id
 from admitone.evidence import open_store
-from admitone.evidence.evidence_file import from_parquet
-from admitone.evidence.evidence_rows import RECEIPTS
 from admitone.evidence.evidence_store import EvidenceStore
+from admitone.infra.crash_points import crash_point
 from admitone.ledger.decision_rows import SourcePartition, partition_document
-from admitone.ledger.model import Outcome, Source, SourceInfo
+from admitone.ledger.model import NOTHING_DECIDED, KnownEnds, Outcome, Source, SourceInfo
 from admitone.ledger.outcomes import ambiguous_admissions
 from admitone.settings import Settings
 from admitone.transport.port import Topic
-from admitone.transport.topic_contract import dedup_source, raw_topic
+from admitone.transport.topic_contract import dedup_source, raw_topic, still_there
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -96,67 +94,110 @@ def read_all_back(settings: Settings, boundaries: tuple[Boundary, Boundary]) -> 
     """Put back what the log holds of the boundary and of the dedup pipeline, where that ever wrote anything."""
     admission, dedup = boundaries
     evidence = open_store(settings)
-    found = read_back(admission, raw_topic(settings, admission.transport), evidence)
+    chosen = [(admission, raw_topic(settings, admission.transport))]
     if dedup.transport.describe([contract.topic for contract in dedup.options.contracts]):
-        found += read_back(dedup, dedup_source(settings, dedup.transport), evidence)
-    return found
+        chosen.append((dedup, dedup_source(settings, dedup.transport)))
+    for each, topic in chosen:
+        begin(each, topic)
+    return [part for each, topic in chosen for part in read_back(each, topic, evidence)]
+
+
+def begin(boundary: Boundary, topic: Topic) -> KnownEnds:
+    """Note from which ends the log is read back; return those that count: an earlier attempt's stand.
+
+    What that attempt changed since, the ends of the blocks it took back among it, cannot be asked again.
+    """
+    ledger, pipeline = boundary.ledger, boundary.options.pipeline
+    boundary.register(topic)
+    if pipeline not in ledger.reading_back():
+        mine = sources_of(boundary)
+        in_flight = [block for block in boundary.in_flight() if block.source in mine]
+        ledger.begin_reading_back(pipeline, known_ends(ledger, in_flight), boundary.clock())
+        crash_point("restore.begun")
+    return ledger.reading_back()[pipeline]
 
 
 def read_back(boundary: Boundary, topic: Topic, evidence: EvidenceStore) -> list[ReadBack]:
-    """Put back what the log holds of a pipeline beyond its ledger; nothing else of it may run meanwhile."""
-    return _Pipeline(boundary, topic, evidence).read_back()
+    """Put back what the log holds of a pipeline beyond its ledger; nothing else of it may run meanwhile.
+
+    It may end anywhere and be begun again: until the note is gone, everything else is refused.
+    """
+    return _Pipeline(boundary, begin(boundary, topic), evidence).read_back()
+
+
+def sources_of(boundary: Boundary) -> dict[Source, SourceInfo]:
+    """Return the sources of a pipeline that its ledger knows."""
+    pipeline = boundary.options.pipeline
+    return {info.source: info for info in boundary.ledger.sources() if info.pipeline == pipeline}
 
 
 class _Pipeline:
     """The sources of one pipeline, taken over, next to what the log holds of them."""
 
-    def __init__(self, boundary: Boundary, topic: Topic, evidence: EvidenceStore) -> None:
+    def __init__(self, boundary: Boundary, ends: KnownEnds, evidence: EvidenceStore) -> None:
         self._boundary = boundary
         self._ledger = boundary.ledger
         options = boundary.options
-        boundary.register(topic)
-        infos = self._infos()
-        in_flight = [block for block in boundary.in_flight() if block.source in infos]
+        # A query that still runs gets no epoch any more.
+        self._ledger.take_generation(options.pipeline)
+        infos = sources_of(boundary)
         self._epochs = {source: self._take_over(source) for source in infos}
-        for block in in_flight:
-            # Whoever decided it since may have cut it elsewhere; it is claimed again like the rest.
-            outcome = Outcome(BlockState.ABORTED, None, None, boundary.clock())
-            self._ledger.conclude(block, self._epochs[block.source][0], outcome)
-        ends = known_ends(self._ledger, in_flight)
+        for block in boundary.in_flight():
+            if block.source in infos:
+                # Whoever decided it since may have cut it elsewhere; it is claimed again like the rest.
+                outcome = Outcome(BlockState.ABORTED, None, None, boundary.clock())
+                self._ledger.conclude(block, self._epochs[block.source][0], outcome)
+                crash_point("restore.aborted")
+        producers = producers_of(infos.values(), boundary.transport.cluster)
         found = find_published(
             boundary.transport,
             [contract.topic for contract in options.contracts],
             ends,
-            self._producers(infos),
-            self._ledger.late_numbers(),
-            {source: info.mark.offset for source, info in infos.items()},
-            lambda: _receipts(evidence),
+            producers,
+            lambda: receipts(evidence),
         )
-        self._register_doors(found, infos)
-        infos = self._infos()
+        crash_point("restore.found")
+        self._operators = OperatorDecisions.read(evidence, self._ledger, found)
+        self._register_doors(found, infos, producers)
+        infos = sources_of(boundary)
         marks = {source: info.mark.offset for source, info in infos.items()}
-        self._late_of_known = _some(found, lambda source: found[source].offsets <= marks[source])
+        self._late_of_known = _some(
+            found,
+            lambda source: (
+                (found[source].offsets <= marks[source])
+                & found[source].rows["late"].is_valid().to_numpy()
+            ),
+        )
         ahead = _some(found, lambda source: found[source].offsets > marks[source])
         elsewhere = Elsewhere(ahead)
+        until = {source: self._until(info, ahead.get(source)) for source, info in infos.items()}
         self._parts = {
             source: Restoring(
                 boundary,
                 infos[source],
                 self._epochs[source],
-                published,
+                ahead.get(source, Published.of([])),
+                last,
                 elsewhere,
                 self._mark_of,
                 ends,
+                self._operators,
             )
-            for source, published in ahead.items()
+            for source, last in until.items()
+            if last > marks[source]
         }
 
     def read_back(self) -> list[ReadBack]:
         """Read every source back, then settle what is known to have been published late."""
         for source, part in self._parts.items():
-            self._advance(source, part.published.last, ())
+            self._advance(source, part.until, ())
         known = {source: self._settle_known(source) for source in self._late_of_known}
-        infos = self._infos()
+        infos = sources_of(self._boundary)
+        self._give_up_known(infos)
+        self._ledger.end_reading_back(
+            self._boundary.options.pipeline, self._operators.closed.keys()
+        )
+        crash_point("restore.ended")
         return [
             ReadBack(
                 source,
@@ -199,13 +240,31 @@ class _Pipeline:
                 settled += len(lines)
         return settled
 
+    def _until(self, info: SourceInfo, published: Published | None) -> int:
+        """Return up to where a source was decided: what is on the log, and what evidence says should have been."""
+        on_log = published.last if published is not None else NOTHING_DECIDED
+        doubtful = self._operators.doubtful.get(info.source, NOTHING_DECIDED)
+        transport = self._boundary.transport
+        present = still_there(transport, info.topic, info.topic_id)
+        if info.door != STREAM or doubtful <= on_log or present is None:
+            return on_log
+        # What is gone from the source is read by nobody, and so published by nobody.
+        is_there = transport.starts(present)[info.source.partition] <= doubtful
+        return doubtful if is_there else on_log
+
+    def _give_up_known(self, infos: dict[Source, SourceInfo]) -> None:
+        """Give blocks of unknown fate up that an operator gave up after the ledger was copied."""
+        for block in self._ledger.blocks(states=[BlockState.AMBIGUOUS]):
+            if block.source in infos:
+                facts, verdicts, _ = self._ledger.columns(block.block_id)
+                identities = facts["identity"].take(pa.array(ambiguous_admissions(verdicts)))
+                given_up = self._operators.by_identity(identities.to_pylist())
+                if given_up and given_up[0] is not None and None not in given_up:
+                    give_up_again(self._boundary, block, self._epochs[block.source][0], given_up[0])
+
     def _mark_of(self, source: Source) -> int:
         part = self._parts.get(source)
         return part.mark.offset if part else self._ledger.mark(source).offset
-
-    def _infos(self) -> dict[Source, SourceInfo]:
-        pipeline = self._boundary.options.pipeline
-        return {info.source: info for info in self._ledger.sources() if info.pipeline == pipeline}
 
     def _take_over(self, source: Source) -> tuple[int, int]:
         """Take a source's epoch and fence its producer; the ledger's epoch catches up with the log's."""
@@ -216,47 +275,22 @@ class _Pipeline:
         if producer_epoch > epoch:
             epoch = self._ledger.take_epoch(source, None, producer_epoch)
         self._ledger.check_epoch(source, epoch)
+        crash_point("restore.owned")
         return epoch, producer_epoch
 
-    def _producers(self, infos: dict[Source, SourceInfo]) -> Producers:
-        pipeline, cluster = self._boundary.options.pipeline, self._boundary.transport.cluster
-        streams = [info for info in infos.values() if info.door == "stream"]
-        doors = {producer_id(pipeline, DOOR, cluster, DOOR)}
-        doors |= {release_source(info, cluster).producer_id for info in streams}
-        topic_ids = {DOOR} | {info.topic_id for info in infos.values()}
-        topic_ids |= {f"{RELEASE_DOOR}:{info.topic_id}" for info in streams}
-        return Producers(
-            frozenset(info.source.producer_id for info in streams),
-            frozenset(doors),
-            frozenset(
-                producer_id(pipeline, LATE_STREAM, cluster, topic_id) for topic_id in topic_ids
-            ),
-        )
-
     def _register_doors(
-        self, found: dict[Source, Published], infos: dict[Source, SourceInfo]
+        self,
+        found: dict[Source, Published],
+        infos: dict[Source, SourceInfo],
+        producers: dict[int, Producer],
     ) -> None:
-        """Make doors known that were first used after the ledger was copied."""
-        pipeline, store = self._boundary.options.pipeline, self._boundary.options.store
-        cluster = self._boundary.transport.cluster
-        released = {
-            release_source(info, cluster): info for info in infos.values() if info.door == "stream"
-        }
+        """Make doors, and slots of them, known that were first used after the ledger was copied."""
         for source in found.keys() - infos.keys():
-            if source in released:
-                of = released[source]
-                name, topic_id = f"{RELEASE_DOOR}:{of.topic}", f"{RELEASE_DOOR}:{of.topic_id}"
-                self._ledger.register_source(source, pipeline, name, topic_id, RELEASE_DOOR, store)
-            else:
-                self._ledger.register_source(source, pipeline, DOOR, DOOR, SYNCHRONOUS_DOOR, store)
+            pipeline, door, topic, topic_id = astuple(producers[source.producer_id])
+            store = self._boundary.options.store
+            self._ledger.register_source(source, pipeline, topic, topic_id, door, store)
+            crash_point("restore.registered")
             self._epochs[source] = self._take_over(source)
-
-
-def _receipts(evidence: EvidenceStore) -> Iterator[pa.Table]:
-    """Yield every file of receipts, also those that the ledger does not know of."""
-    for path in evidence.list("runs"):
-        if f"/{RECEIPTS}/" in path:
-            yield from_parquet(evidence.read(path), RECEIPTS)
 
 
 def _some(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,19 +13,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.boundary.partition import Admitted, OwnedPartition
+from admitone.boundary.producers import late_source
 from admitone.boundary.publish import destinations_of, to_publish
 from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
-from admitone.boundary.reconciliation import RECONCILER, late_source
+from admitone.boundary.reconciliation import RECONCILER
 from admitone.boundary.restore.log_contents import Elsewhere, Published
+from admitone.boundary.restore.operator_decisions import GivenUp, OperatorDecisions
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import IntegrityError
 from admitone.core.wire import Header, header_list
+from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import FACTS_SCHEMA
 from admitone.ledger.model import (
+    NOTHING_DECIDED,
     Block,
     Blocked,
     Claimed,
     Destination,
+    KnownEnds,
     Outcome,
     Resolved,
     Source,
@@ -36,8 +42,8 @@ from admitone.transport.topic_contract import still_there
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
 
-ON_LOG, LATE, ABSENT = range(3)
-"""Where an admission is: under its own position, published late, or nowhere."""
+ON_LOG, LATE, ABSENT, GIVEN_UP = range(4)
+"""Where an admission is: under its own position, published late, or nowhere; or an operator gave it up."""
 
 
 class Cut(Exception):
@@ -63,21 +69,26 @@ class Restoring(OwnedPartition):
         info: SourceInfo,
         epochs: tuple[int, int],
         published: Published,
+        until: int,
         elsewhere: Elsewhere,
         mark_of: Callable[[Source], int],
-        ends: Mapping[tuple[str, str], Sequence[int]],
+        ends: KnownEnds,
+        operators: OperatorDecisions,
     ) -> None:
         self._topic = Topic(info.topic, info.topic_id, 0) if info.door == "stream" else None
         replays = boundary.options.replays if self._topic else None
         super().__init__(boundary, info.source, None, epochs, replays)
         self.published = published
+        self.until = until
         self.counts: Counter[int] = Counter()
         self.name = f"{info.topic!r} partition {info.source.partition}"
-        self._late = published.rows["late"].fill_null(-1).to_numpy()
+        # The last one is found by the line of what is not there.
+        self._late = np.append(published.rows["late"].fill_null(-1).to_numpy(), -1)
         self._bus_offsets = published.rows["bus_offset"].to_numpy()
         self._elsewhere = elsewhere
         self._mark_of = mark_of
         self._ends = ends
+        self._operators = operators
 
     def deliveries(self, until: int) -> pa.Table:
         """Return the next deliveries up to an offset, as many as make a block."""
@@ -115,8 +126,8 @@ class Restoring(OwnedPartition):
 
     def _gone(self, offset: int) -> IntegrityError:
         return IntegrityError(
-            f"The log holds admissions of {self.name} up to offset {self.published.last}, but its deliveries from"
-            f" offset {offset} on are gone: what else was decided there cannot be found out.",
+            f"Deliveries of {self.name} were decided up to offset {self.until}, but those from offset {offset} on are"
+            " gone: what else was decided there cannot be found out.",
             "restore a newer copy of the ledger",
         )
 
@@ -167,18 +178,33 @@ class Restoring(OwnedPartition):
         """Claim with the ends that were known before: should this be interrupted, the next one looks from there."""
         return super()._claim(block, tuple(map(self._as_known, destinations)))
 
+    def _after_closing(self, facts: pa.Table) -> np.ndarray:
+        closed, absent = self._operators.closed, self.published.find(facts["offset"].to_numpy()) < 0
+        after = [
+            run in closed and offset > closed[run].get(self.source, NOTHING_DECIDED)
+            for run, offset in zip(
+                facts["run"].to_pylist(), facts["offset"].to_pylist(), strict=True
+            )
+        ]
+        return np.flatnonzero(np.array(after, dtype=bool) & absent)
+
     def _as_known(self, place: Destination) -> Destination:
         known = self._ends.get((place.topic, place.topic_id), ())
         ends = (known[number] if number < len(known) else 0 for number in range(len(place.ends)))
         return replace(place, ends=tuple(ends))
 
     def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
+        crash_point("restore.claimed")
         row = claimed.block
         ordinals = to_publish(row, claimed.verdicts)
         try:
             lines = self._lines(row, block, ordinals)
             kinds = np.where(lines < 0, ABSENT, np.where(self._late[lines] >= 0, LATE, ON_LOG))
-            self._cut(block, ordinals, lines, kinds)
+            given_up = self._operators.by_identity(
+                block.facts["identity"].take(pa.array(ordinals)).to_pylist()
+            )
+            kinds[np.array([by is not None for by in given_up], dtype=bool)] = GIVEN_UP
+            self._cut(block, ordinals, lines, kinds, given_up)
         except (Cut, Waits, IntegrityError):
             self._give_back(row)
             raise
@@ -189,8 +215,11 @@ class Restoring(OwnedPartition):
         published_at = pc.max(moments).as_py() if kind == ON_LOG else None
         now = self._boundary.clock()
         self._ledger.conclude(row, self._epoch, Outcome(state, pinned, published_at, now))
+        crash_point("restore.decided")
         if kind == LATE:
             published_late(self._boundary, row, self._epoch, self.published, lines)
+        elif kind == GIVEN_UP and given_up[0] is not None:
+            give_up_again(self._boundary, row, self._epoch, given_up[0])
         self.counts[kind] += len(ordinals)
         self.mark = self._ledger.mark(self.source)
         self._upstream = self._upstream_marks()
@@ -214,7 +243,12 @@ class Restoring(OwnedPartition):
         return lines
 
     def _cut(
-        self, block: ReadBlock, ordinals: np.ndarray, lines: np.ndarray, kinds: np.ndarray
+        self,
+        block: ReadBlock,
+        ordinals: np.ndarray,
+        lines: np.ndarray,
+        kinds: np.ndarray,
+        given_up: Sequence[GivenUp | None],
     ) -> None:
         """Raise where the block must end so that all its admissions share one fate."""
         if not len(ordinals):
@@ -229,6 +263,7 @@ class Restoring(OwnedPartition):
                 raise Cut(int(offsets[ordinal]))
         changes = np.diff(kinds) != 0
         changes |= (kinds[1:] == LATE) & (np.diff(self._late[lines]) != 1)
+        changes |= np.array([one != other for one, other in pairwise(given_up)], dtype=bool)
         if changes.any():
             raise Cut(int(offsets[ordinals[np.flatnonzero(changes)[0] + 1]]))
 
@@ -255,6 +290,7 @@ def published_late(
         destinations_of(boundary.transport, names),
         first=numbers[0],
     )
+    crash_point("restore.planned")
     boundary.ledger.resolve(
         block,
         epoch,
@@ -264,6 +300,17 @@ def published_late(
             "published late, read back from the log",
         ),
     )  # fmt: skip
+    crash_point("restore.resolved")
+
+
+def give_up_again(boundary: Boundary, block: Block, epoch: int, by: GivenUp) -> None:
+    """Say of a block of unknown fate that it was given up, by whom and why, as the evidence says."""
+    boundary.ledger.resolve(
+        block,
+        epoch,
+        Resolved(BlockState.RETRACTED, Action.RETRACTED, None, None, by.at, by.author, by.reason),
+    )
+    crash_point("restore.resolved")
 
 
 def _delivered_with(headers: dict[str, bytes]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from admitone.infra.postgres import Connection
 from admitone.ledger.name_filter import PROBES
-from admitone.ledger.store import Condition, Document, Row
+from admitone.ledger.store import Condition, Document, Row, RunState
 
 _ESCAPED = re.compile(r"\\(.)")
 _AT_ONCE = 100
@@ -88,19 +88,22 @@ class PostgresRows:
         """Return the value of the column by which a run is found: a hash of its name."""
         return UUID(bytes=hashlib.sha256(run_id.encode()).digest()[:16])
 
-    def join_runs(self, runs: Iterable[str]) -> set[str]:
-        """Make a block's runs known and keep them as they are; return those that are closed."""
+    def join_runs(self, runs: Iterable[str]) -> dict[str, RunState]:
+        """Make a block's runs known and keep them as they are; return their states."""
         names = {self.key_of_run(run): run for run in runs}
-        query = "SELECT run_key, state FROM run WHERE run_key = ANY(%s) ORDER BY run_key FOR SHARE"
-        found: dict[object, str] = dict(self.all(query, list(names)))
-        new = sorted(names.keys() - found.keys(), key=str)
+        query = (
+            "SELECT run_key, state = 'CLOSED', was_closed FROM run WHERE run_key = ANY(%s)"
+            " ORDER BY run_key FOR SHARE"
+        )
+        found = self.all(query, list(names))
+        new = sorted(names.keys() - {key for key, *_ in found}, key=str)
         if new:
             self.change_each(
                 "INSERT INTO run (run_key, run_id) VALUES (%s, %s) ON CONFLICT DO NOTHING",
                 [(key, self.text(names[key])) for key in new],
             )
-            found = dict(self.all(query, list(names)))
-        return {names[key] for key, state in found.items() if state == "CLOSED"}
+            found = self.all(query, list(names))
+        return {names[key]: RunState(closed, bool(was)) for key, closed, was in found}
 
     def note_runs(self, block_id: int, runs: Iterable[str]) -> None:
         """Do nothing: the block's row is indexed by its runs."""

@@ -257,4 +257,13 @@ CREATE TABLE displaced (
     first_ordinal integer NOT NULL,
     PRIMARY KEY (block_id, ordinal)
 )""",
+    """CREATE TABLE reading_back (
+    pipeline text PRIMARY KEY,
+    ends jsonb NOT NULL,
+    begun_at bigint NOT NULL
+);
+
+ALTER TABLE block ADD COLUMN awaits_operator integer NOT NULL DEFAULT 0;
+
+ALTER TABLE run ADD COLUMN was_closed integer NOT NULL DEFAULT 0""",
 )

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from admitone.ledger.store import Condition, Document, Row
+from admitone.ledger.store import Condition, Document, Row, RunState
 
 _WORDS = (
     ("= ANY(%s)", "IN (SELECT value FROM json_each(?))"),
@@ -25,6 +25,7 @@ _WORDS = (
     ("%%", "%"),
 )
 _LARGEST_INTEGER = (1 << 63) - 1
+_TAKES_DELIVERIES = RunState(is_closed=False, was_closed=False)
 
 
 class SqliteRows:
@@ -85,14 +86,17 @@ class SqliteRows:
         """Return the value of the column by which a run is found: its name."""
         return run_id
 
-    def join_runs(self, runs: Iterable[str]) -> set[str]:
-        """Make a block's runs known; return those that are closed."""
+    def join_runs(self, runs: Iterable[str]) -> dict[str, RunState]:
+        """Make a block's runs known; return their states."""
         named = set(runs)
         self.change_each(
             "INSERT INTO run (run_id) VALUES (%s) ON CONFLICT DO NOTHING", [(run,) for run in named]
         )
-        closed = self.all("SELECT run_id FROM run WHERE state = 'CLOSED'")
-        return named & {run for (run,) in closed}
+        found = self.all(
+            "SELECT run_id, state = 'CLOSED', was_closed FROM run WHERE state = 'CLOSED' OR was_closed"
+        )
+        states = {run: RunState(bool(closed), bool(was)) for run, closed, was in found}
+        return {run: states.get(run, _TAKES_DELIVERIES) for run in named}
 
     def note_runs(self, block_id: int, runs: Iterable[str]) -> None:
         """Remember that a block holds deliveries of these runs."""

@@ -232,4 +232,13 @@ CREATE TABLE displaced (
     first_ordinal INTEGER NOT NULL,
     PRIMARY KEY (block_id, ordinal)
 ) WITHOUT ROWID""",
+    """CREATE TABLE reading_back (
+    pipeline TEXT PRIMARY KEY,
+    ends TEXT NOT NULL,
+    begun_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+ALTER TABLE block ADD COLUMN awaits_operator INTEGER NOT NULL DEFAULT 0;
+
+ALTER TABLE run ADD COLUMN was_closed INTEGER NOT NULL DEFAULT 0""",
 )
