@@ -90,7 +90,7 @@ def test_a_crash_between_the_files_and_their_record_leaves_no_evidence_twice(
     (additions,) = [each for each in verify_run("r", *stores).comparisons if "nowhere" in each.what]
     assert len(additions.differences) == 2
     done = repair_run("r", pipeline.ledger, open_store(pipeline.settings))
-    assert len(done.removed) == 2
+    assert len(done.set_aside) == 2
     assert verify_run("r", *stores).verified
 
 
@@ -116,7 +116,7 @@ def test_files_that_are_about_to_be_recorded_are_not_taken_for_leftovers(
 
     def looked_at_first(*arguments: Any, **named: Any) -> bool:
         assert verify_run("r", *stores).verified
-        assert repair_run("r", pipeline.ledger, open_store(pipeline.settings)).removed == []
+        assert repair_run("r", pipeline.ledger, open_store(pipeline.settings)).set_aside == []
         return record(*arguments, **named)
 
     monkeypatch.setattr(pipeline.ledger, "record_evidence", looked_at_first)

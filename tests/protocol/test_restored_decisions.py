@@ -9,9 +9,12 @@ import pytest
 
 from admitone.boundary.doors import DoorSlot
 from admitone.boundary.reconciliation import retract
-from admitone.core.decisions import BlockState
+from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import RunIsRed
 from admitone.evidence import open_store
+from admitone.evidence.audit.verify import verify_run
+from admitone.ledger.decision_rows import in_quarantine
+from admitone.ledger.model import Filter
 from admitone.ops.reconcile import reconcile
 from tests.protocol.test_ambiguity import on_the_log
 from tests.protocol.test_readback import SECTIONS, _one_of_unknown_fate, deliver
@@ -166,6 +169,11 @@ def test_a_run_that_was_closed_since_takes_nothing_more(
     assert behind.verdicts("b") == [("ADMITTED", None)]
     assert behind.verdicts("late") == [("QUARANTINED", "RUN_CLOSED")] * 2
     assert behind.verdicts("later still") == [("QUARANTINED", "RUN_CLOSED")]
+
+    for block_id, ordinals in in_quarantine(behind.ledger, Filter()).items():
+        behind.ledger.dispose(block_id, ordinals, Action.DISCARDED, 7, "ann", "too late")
+    close_green("default", behind.ledger, behind.transport, behind.settings)
+    assert verify_run("default", behind.ledger, behind.transport, behind.settings).verified
     assert behind.problems() == []
 
 

@@ -32,7 +32,7 @@ def test_repair_brings_a_closed_run_back(tmp_path: Path) -> None:
 
     assert found.verified
     assert found.repaired is not None
-    assert len(found.repaired.removed) == 1
+    assert len(found.repaired.set_aside) == 1
     assert len(found.repaired.rewritten) == len(run.ledger.evidence_files("r")) + 1
     assert found.repaired.lost == []
 

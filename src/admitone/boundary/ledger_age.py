@@ -16,7 +16,9 @@ from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import decode, positions_of
 from admitone.ledger.model import NOTHING_DECIDED, Source
 from admitone.ledger.port import LedgerReader
+from admitone.settings import Settings
 from admitone.transport.port import Topic, Transport
+from admitone.transport.topic_contract import dedup_contracts, destination_contracts
 
 _RECORDS_AT_THE_END: Final = 1_000
 OLDER_REMEDY: Final = (
@@ -50,6 +52,12 @@ def refuse_older_ledger(ledger: LedgerReader, transport: Transport, topics: Sequ
                 f" offset {offset}, the ledger knows it only up to {known}: the ledger is older than the log.",
                 OLDER_REMEDY,
             )
+
+
+def must_know_its_log(ledger: LedgerReader, transport: Transport, settings: Settings) -> None:
+    """Raise before an operator changes a ledger that is older than what its boundary and dedup pipeline published."""
+    contracts = (*destination_contracts(settings), *dedup_contracts(settings))
+    refuse_older_ledger(ledger, transport, [contract.topic for contract in contracts])
 
 
 def _reached(ledger: LedgerReader) -> dict[Source, int]:

@@ -78,6 +78,8 @@ def _print_closing(closing: Closing) -> None:
     elif closing.artifact is not None:
         root = closing.artifact["merkle_root"]
         typer.echo(f"run {closing.gate.run_id} closed, merkle root {root}")
+    for path in closing.set_aside:
+        typer.echo(f"set aside  {path}")
 
 
 def print_gate(gate: Gate) -> None:
@@ -113,7 +115,7 @@ def print_verification(found: Verification) -> None:
     if found.repaired is not None:
         for word, paths in (
             ("written again", found.repaired.rewritten),
-            ("removed", found.repaired.removed),
+            ("set aside", found.repaired.set_aside),
             ("lost", found.repaired.lost),
         ):
             for path in paths:

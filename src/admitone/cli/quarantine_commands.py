@@ -190,7 +190,7 @@ def discard(
         print_json(given_up) if as_json else typer.echo(text)
         return
     chosen = _chosen(stores, ids, run, code, event)
-    done = ops.discard(stores.writing_ledger, chosen, signature)
+    done = ops.discard(stores, chosen, signature)
     print_json(done) if as_json else typer.echo(f"{number(done['discarded'])} discarded")
 
 

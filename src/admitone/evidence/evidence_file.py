@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from admitone.core.errors import IntegrityError, NotFound
 from admitone.evidence.evidence_rows import SCHEMAS
 from admitone.evidence.evidence_store import EvidenceStore
+from admitone.evidence.set_aside import write_beside
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import EvidenceFile
 
@@ -65,9 +66,12 @@ def path_of(run_id: str, kind: str, numbers: Sequence[int], *, resolutions: bool
 def put_file(
     store: EvidenceStore, path: str, kind: str, run_id: str, rows: pa.Table
 ) -> EvidenceFile:
-    """Write rows under a path and return what the ledger should know of the file."""
+    """Write rows under a path and return what the ledger should know of the file.
+
+    A ledger that was restored gives numbers out again, so another file may be there, of what it does not know.
+    """
     data = to_parquet(rows)
-    store.write(path, data)
+    write_beside(store, path, data)
     checksum = hashlib.sha256(data).digest()
     return EvidenceFile(path, kind, run_id, rows.num_rows, logical_digest(rows), checksum)
 

@@ -11,6 +11,7 @@ from admitone.core.errors import IntegrityError
 from admitone.evidence.evidence_file import path_of, put_file
 from admitone.evidence.evidence_rows import ARCHIVE, DeliveryRows
 from admitone.evidence.evidence_store import EvidenceStore
+from admitone.evidence.set_aside import set_aside
 from admitone.evidence.source import EvidenceSource
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import EvidenceFile
@@ -84,7 +85,7 @@ class EvidenceWriter:
         recorded = self._ledger.record_evidence(blocks, files, now, later)
         crash_point("evidence.recorded")
         if not recorded:
-            self._remove_unlisted(files)
+            self._set_unlisted_aside(files)
         return recorded
 
     def _tables(self, group: _Group) -> dict[tuple[str, str], list[pa.Table]]:
@@ -97,12 +98,12 @@ class EvidenceWriter:
                         found[run, kind].append(rows.make(kind, run, positions, deliveries))
         return found
 
-    def _remove_unlisted(self, files: Sequence[EvidenceFile]) -> None:
-        """Remove what somebody else was faster with, in another grouping: what is not listed is no evidence."""
+    def _set_unlisted_aside(self, files: Sequence[EvidenceFile]) -> None:
+        """Set aside what another writer was faster with, in another grouping: what is not listed is no evidence."""
         listed = {file.path for file in self._ledger.evidence_files()}
         for file in files:
             if file.path not in listed:
-                self._store.delete(file.path)
+                set_aside(self._store, file.path)
 
 
 def _needed(members: EvidenceSource, rows: DeliveryRows) -> pa.Table:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing_extensions import TypedDict
 
 from admitone.boundary import open_all, open_boundary
+from admitone.boundary.ledger_age import must_know_its_log
 from admitone.boundary.reconciliation import retract
 from admitone.boundary.release import Choice, Report, Signature, release_all
 from admitone.core.decisions import Action
@@ -15,7 +16,8 @@ from admitone.evidence.quarantined import is_done
 from admitone.infra.clock import wall_clock
 from admitone.ledger.decision_rows import Decision, decisions
 from admitone.ledger.model import Filter
-from admitone.ledger.port import Ledger, LedgerReader
+from admitone.ledger.port import LedgerReader
+from admitone.ops.stores import Stores
 from admitone.settings import Settings
 
 Chosen = Mapping[int, list[int]]
@@ -54,6 +56,7 @@ def release(
     """Deliver quarantined deliveries again, by the rules in force now."""
     boundaries = open_all(settings)
     try:
+        must_know_its_log(boundaries[0].ledger, boundaries[0].transport, settings)
         fetch = open_deliveries(settings, boundaries[0].ledger)
         return release_all(boundaries, fetch, chosen, signature, choice)
     finally:
@@ -62,11 +65,12 @@ def release(
             boundary.ledger.close()
 
 
-def discard(ledger: Ledger, chosen: Chosen, signature: Signature) -> Discarded:
+def discard(stores: Stores, chosen: Chosen, signature: Signature) -> Discarded:
     """Give quarantined deliveries up; they stay on record."""
+    must_know_its_log(stores.writing_ledger, stores.transport, stores.settings)
     return {
         "discarded": sum(
-            ledger.dispose(
+            stores.writing_ledger.dispose(
                 block_id, ordinals, Action.DISCARDED, wall_clock(), signature.author, signature.reason
             )
             for block_id, ordinals in chosen.items()
@@ -76,5 +80,7 @@ def discard(ledger: Ledger, chosen: Chosen, signature: Signature) -> Discarded:
 
 def give_up_block(settings: Settings, block_id: int, signature: Signature) -> Retracted:
     """Give a whole block of unknown fate up: its events are never published again."""
-    block = retract(open_boundary(settings), block_id, signature.author, signature.reason)
+    boundary = open_boundary(settings)
+    must_know_its_log(boundary.ledger, boundary.transport, settings)
+    block = retract(boundary, block_id, signature.author, signature.reason)
     return {"retracted": block_id, "deliveries": block.deliveries}

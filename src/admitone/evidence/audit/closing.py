@@ -2,7 +2,7 @@
 
 1. Write what evidence of this pipeline is pending.
 2. Check the gate, from one snapshot of the ledger; red is refused with every blocker.
-3. Remove what interrupted writers left in the run's folder: from now on whatever is not listed was added.
+3. Set aside what the ledger does not list in the run's folder: from now on whatever is not listed was added.
 4. Write the artifact to `closure.json`.
 5. Close the run in the ledger, which refuses when a block was claimed for it since the check began.
 
@@ -13,7 +13,7 @@ next closing.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from admitone.core.closure import Gate, GateDocument
 from admitone.core.errors import NotFound, RunIsRed
@@ -23,6 +23,7 @@ from admitone.evidence.audit.gate import gate_of, judge
 from admitone.evidence.audit.run_audit import audit_run
 from admitone.evidence.evidence_file import closure_path
 from admitone.evidence.evidence_store import EvidenceStore
+from admitone.evidence.set_aside import set_aside, write_beside
 from admitone.infra.clock import wall_clock
 from admitone.ledger.port import Ledger, LedgerReader
 from admitone.settings import Settings
@@ -30,10 +31,11 @@ from admitone.transport.port import Transport
 
 
 class ClosingDocument(GateDocument):
-    """A run's gate, whether the run is closed, and its artifact where this closed it."""
+    """A run's gate, whether it is closed, its artifact where this closed it, and where unknown evidence is now."""
 
     closed: bool
     artifact: Artifact | None
+    set_aside: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,8 @@ class Closing:
     artifact: Artifact | None = None
     already: bool = False
     """Whether it was closed before."""
+    set_aside: list[str] = field(default_factory=list)
+    """Where files are now that the ledger does not know."""
 
     @property
     def closed(self) -> bool:
@@ -52,7 +56,12 @@ class Closing:
 
     def document(self) -> ClosingDocument:
         """Return it as the interface spells it."""
-        return {**self.gate.document(), "closed": self.closed, "artifact": self.artifact}
+        return {
+            **self.gate.document(),
+            "closed": self.closed,
+            "artifact": self.artifact,
+            "set_aside": self.set_aside,
+        }
 
     def refusal(self) -> RunIsRed:
         """Return why the run stays open."""
@@ -98,12 +107,11 @@ def close_run(
         if not gate.green:
             return Closing(gate)
         artifact = make_artifact(audit, gate, ledger, settings, waived, closed_at)
-    # 3. Remove leftovers
-    for path in audit.leftovers:
-        store.delete(path)
+    # 3. Set leftovers aside
+    aside = [set_aside(store, path) for path in audit.leftovers]
     # 4. Write the artifact
     data = to_bytes(artifact)
-    store.write(closure_path(run_id), data)
+    aside.append(write_beside(store, closure_path(run_id), data))
     # 5. Close
     try:
         ledger.close_run(run_id, data, seen)
@@ -113,7 +121,7 @@ def close_run(
     if store.read(closure_path(run_id)) != data:
         # Somebody who was refused wrote after us.
         store.write(closure_path(run_id), data)
-    return Closing(gate, artifact)
+    return Closing(gate, artifact, set_aside=[path for path in aside if path is not None])
 
 
 def _take_back(run_id: str, ledger: Ledger, store: EvidenceStore) -> None:

@@ -21,6 +21,7 @@ from admitone.evidence.audit.run_audit import being_written, waiting_members
 from admitone.evidence.evidence_file import from_parquet, to_parquet, written_bytes
 from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE
 from admitone.evidence.evidence_store import EvidenceStore
+from admitone.evidence.set_aside import set_aside
 from admitone.evidence.source import EvidenceSource
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import EvidenceFile
@@ -32,12 +33,13 @@ class Repaired:
     """What was done, and what could not be."""
 
     rewritten: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
+    set_aside: list[str] = field(default_factory=list)
+    """Where files are now that the ledger does not know."""
     lost: list[str] = field(default_factory=list)
 
 
 def repair_run(run_id: str, ledger: Ledger, store: EvidenceStore) -> Repaired:
-    """Write every missing or damaged file of a run again; remove what writers of ours left behind."""
+    """Write every missing or damaged file of a run again; set aside what writers of ours left behind."""
     done = Repaired()
     present = present_files(run_id, store)
     pending = waiting_members(ledger)
@@ -53,8 +55,7 @@ def repair_run(run_id: str, ledger: Ledger, store: EvidenceStore) -> Repaired:
     leftovers, _ = unlisted_files(run_id, present, ledger)
     for path in leftovers:
         if not being_written(path, pending):
-            store.delete(path)
-            done.removed.append(path)
+            done.set_aside += filter(None, [set_aside(store, path)])
     return done
 
 

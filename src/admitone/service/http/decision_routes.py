@@ -235,8 +235,7 @@ async def discard_one(
     signature = _signature(service, caller, order)
 
     def work() -> Discarded:
-        ledger = service.stores.writing_ledger
-        return discard(ledger, open_ones(ledger, [id]), signature)
+        return discard(service.stores, open_ones(service.stores.writing_ledger, [id]), signature)
 
     return await act(service, work)
 
