@@ -147,6 +147,9 @@ def main() -> None:
         "--crowd", type=int, default=500_000, help="events of two pipelines at once"
     )
     parser.add_argument("--kafka", type=int, default=300, help="faults on a real Kafka")
+    parser.add_argument(
+        "--held", type=int, default=300, help="requests of each kind that Kafka gets late"
+    )
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
@@ -160,14 +163,17 @@ def main() -> None:
         for more, others in (
             database_campaign(options.kills, options.cuts, options.seed, folder),
             (0, crowd_campaign(options.crowd, folder) if options.crowd else []),
-            kafka_campaign(options.kafka, options.seed, folder, options.workers, _console),
+            kafka_campaign(
+                options.kafka, options.held, options.seed, folder, options.workers, _console
+            ),
             spark_campaign(options.spark, options.seed, folder, options.workers),
         ):
             struck, findings = struck + more, findings + others
         minutes = (time.monotonic() - began) / 60
     _console.print(
         f"{options.boundary} boundary cases, {options.kills} kills and {options.cuts} cuts of the database,"
-        f" {options.kafka} faults on Kafka, {options.spark} Spark cases: {struck} faults struck,"
+        f" {options.kafka} faults on Kafka and {options.held} late requests of each kind,"
+        f" {options.spark} Spark cases: {struck} faults struck,"
         f" {len(findings)} findings, {minutes:.1f} minutes"
     )
     for finding in findings[:50]:

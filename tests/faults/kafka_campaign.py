@@ -1,4 +1,7 @@
-"""Faults on a real Kafka by the hundred: at crash points, on connections, on the broker, behind open transactions."""
+"""Faults on a real Kafka by the hundred: at crash points, on connections, on the broker, behind open transactions.
+
+Requests that the broker gets late are among them.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,18 @@ from rich.progress import Progress
 from admitone.infra.crash_points import KAFKA_POINTS, RECONCILE_POINTS
 from tests.faults.harness import Case, Fault, random_case
 from tests.faults.kafka_harness import (
+    HELD_BACK,
     cuts,
     kafka_storm,
     kills,
+    late_requests,
     pauses,
     run_ambiguous_case,
     run_hidden_case,
     run_kafka_case,
 )
 from tests.servers.kafka import KafkaBroker
-from tests.servers.kafka_proxy import KafkaProxy
+from tests.servers.kafka_proxy import Api, KafkaProxy
 from tests.servers.postgres import PostgresServer
 
 Found = tuple[int, list[str]]
@@ -32,16 +37,23 @@ _SHARES = {"crash points": 0.6, "cuts": 0.2, "kills": 0.08, "pauses": 0.06, "ope
 _LEDGER = "sqlite:data/ledger.db"
 
 
-def kafka_campaign(wanted: int, seed: int, folder: Path, workers: int, console: Console) -> Found:
-    """Strike until so many faults struck; return how many did and what went wrong."""
+def kafka_campaign(
+    wanted: int, held: int, seed: int, folder: Path, workers: int, console: Console
+) -> Found:
+    """Strike until so many faults struck, and so many requests of each kind were held back.
+
+    Return how many faults struck and what went wrong.
+    """
+    aims = {kind: round(wanted * share) for kind, share in _SHARES.items()}
+    aims |= {_late(api): held for api in HELD_BACK}
     broker, server = KafkaBroker(), PostgresServer(durable=False)
     proxy = KafkaProxy(broker)
     struck, findings = 0, []
     try:
         campaign = _Campaign(random.Random(seed), folder, broker, proxy, server, workers)
         with Progress(console=console) as progress:
-            for kind, share in _SHARES.items():
-                aim, done = round(wanted * share), 0
+            for kind, aim in aims.items():
+                done = 0
                 task = progress.add_task(f"kafka: {kind}", total=aim)
                 while done < aim:
                     for hits, problems in campaign.strikes(kind, aim - done):
@@ -49,7 +61,7 @@ def kafka_campaign(wanted: int, seed: int, folder: Path, workers: int, console: 
                         findings += [f"kafka, {kind}: {problem}" for problem in problems]
                         progress.update(task, completed=done)
                 struck += done
-                console.print(f"  kafka: {kind:<21} {done:>6}")
+                console.print(f"  kafka: {kind:<26} {done:>6}")
     finally:
         proxy.close()
         server.close()
@@ -75,6 +87,7 @@ class _Campaign:
             "cuts": (broker.proxied, cuts(proxy), 0.3),
             "kills": (broker.bootstrap, kills(broker), 1.0),
             "pauses": (broker.bootstrap, pauses(broker), 1.0),
+            **{_late(api): (broker.proxied, late_requests(proxy, api), 0.1) for api in HELD_BACK},
         }
 
     def strikes(self, kind: str, wanted: int) -> Iterator[Found]:
@@ -122,6 +135,10 @@ class _Campaign:
 
     def _ledger(self) -> str:
         return self._rng.choice((_LEDGER, self._server.new_schema()))
+
+
+def _late(api: Api) -> str:
+    return f"late {api.name.lower()}"
 
 
 def _crash(bootstrap: str, plan: tuple[Case, Path, str]) -> Found:

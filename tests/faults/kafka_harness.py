@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -58,6 +59,8 @@ event_types = ["page_view", "api_request"]
 partitions = 1
 """
 _STORM_EVENTS = 3_000
+HELD_BACK = (Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.END_TXN, Api.INIT_PRODUCER_ID)
+"""The requests of a transaction, each of which a network can hold back."""
 _PATIENCE_S = 60.0
 Place = tuple[str, int, int]
 
@@ -240,3 +243,29 @@ def cuts(proxy: KafkaProxy) -> Strike:
         return int(sum(proxy.struck.values()) > before)
 
     return strike
+
+
+def late_requests(proxy: KafkaProxy, api: Api) -> Strike:
+    """Return a strike that holds a request back and lets the broker have it between two later ones."""
+
+    def strike(rng: random.Random) -> int:
+        before, delivered = proxy.struck[api, Cut.HELD], proxy.delivered[api]
+        if api is Api.INIT_PRODUCER_ID:
+            # A worker at work takes its producer over again only after an end that was slow.
+            proxy.arm(Api.END_TXN, Cut.DELAYED)
+        proxy.arm(api, Cut.HELD)
+        _wait(lambda: proxy.struck[api, Cut.HELD] > before)
+        proxy.disarm()
+        proxy.deliver_before(rng.choice((Api.PRODUCE, *HELD_BACK)), rng.randint(1, 4))
+        _wait(lambda: proxy.delivered[api] > delivered)
+        proxy.disarm()
+        proxy.deliver()
+        return proxy.delivered[api] - delivered
+
+    return strike
+
+
+def _wait(until: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DELIVERY_TIMEOUT_S
+    while not until() and time.monotonic() < deadline:
+        time.sleep(0.005)

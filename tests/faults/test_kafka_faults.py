@@ -16,16 +16,18 @@ from admitone.infra.crash_points import (
 )
 from tests.faults.harness import Case, Fault
 from tests.faults.kafka_harness import (
+    HELD_BACK,
     cuts,
     kafka_storm,
     kills,
+    late_requests,
     pauses,
     run_ambiguous_case,
     run_hidden_case,
     run_kafka_case,
 )
 from tests.servers.kafka import KafkaBroker
-from tests.servers.kafka_proxy import KafkaProxy
+from tests.servers.kafka_proxy import Api, KafkaProxy
 from tests.servers.postgres import PostgresServer
 
 # One after the other in the same home; recovery's own points come after something to recover from.
@@ -139,4 +141,15 @@ def test_cut_connections_to_the_broker_lose_and_double_nothing(
         tmp_path / "home", 4, kafka_broker, kafka_broker.proxied, cuts(proxy), 5, pause_s=0.3
     )
     assert struck >= 3
+    assert problems == []
+
+
+@pytest.mark.parametrize("api", HELD_BACK, ids=lambda api: api.name.lower())
+def test_requests_that_the_broker_gets_late_lose_and_double_nothing(
+    api: Api, kafka_broker: KafkaBroker, proxy: KafkaProxy, tmp_path: Path
+) -> None:
+    struck, problems = kafka_storm(
+        tmp_path / "home", 11, kafka_broker, kafka_broker.proxied, late_requests(proxy, api), 4, 0.1
+    )
+    assert struck
     assert problems == []
