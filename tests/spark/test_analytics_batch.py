@@ -190,8 +190,8 @@ def test_marks_move_to_the_end_of_a_batch_even_where_its_last_offsets_hold_no_re
     settings = load_settings(tmp_path)
     store = open_sketch_store(settings)
     topics = CountedTopics(lambda: {TOPIC: Topic(TOPIC, "T", 4)})
-    ends = {0: {TOPIC: {0: 12, 1: 7}}, 1: {TOPIC: {0: 12, 1: 9}}}
-    count = count_into(store, settings, topics, ends.__getitem__)
+    ends = iter([{TOPIC: {0: 12, 1: 7}}, {TOPIC: {0: 12, 1: 9}}])
+    count = count_into(store, settings, topics, lambda _: next(ends))
     records = pa.Table.from_pylist(admitted(0, 10), schema=RECORD_SCHEMA)
     nothing = records.slice(0, 0)
 

@@ -26,9 +26,9 @@ from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import keep_freed_memory
 from admitone.results.publisher import Publisher
 from admitone.settings import Settings
-from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
+from admitone.spark.checkpoints import fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import Begin, begin_at, log_stream, unpacked
+from admitone.spark.log_stream import Begin, begin_at, ends_of, log_stream, unpacked
 from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.transport.port import Topic
 
@@ -36,8 +36,8 @@ QUERY = "analytics"
 Present = Callable[[], dict[str, Topic]]
 """Returns the admitted topics as they are now, by name."""
 
-Ends = Callable[[int], dict[str, dict[int, int]]]
-"""Returns the next offset after a batch, by topic name and partition."""
+Ends = Callable[[DataFrame], dict[str, dict[int, int]]]
+"""Returns the next offset after what a batch hands to its tasks, by topic name and partition."""
 
 _PARTIALS = "kind STRING, name STRING, minute BIGINT, payload BINARY"
 _DELTAS = "kind STRING, name STRING, minute BIGINT, sketch BINARY, summary BINARY, meta BINARY"
@@ -62,7 +62,7 @@ def analytics_query(
     limit = settings.topk.max_per_trigger
     stream = log_stream(spark, settings, begin, limit, packed=True, counted=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
-    work = count_into(store, settings, topics, partial(batch_ends, checkpoint))
+    work = count_into(store, settings, topics, partial(ends_of, settings))
     beside = Answering(topics, Publisher(settings))
     return start_query(QUERY, stream, work, checkpoint, trigger, beside)
 
@@ -154,7 +154,7 @@ def count_into(
         topics.partitions([entry.topic for entry in settings.topics if entry.filter_replays])
     )
 
-    def count(batch: DataFrame, batch_id: int) -> None:
+    def count(batch: DataFrame, _batch_id: int) -> None:
         plan = counting.plan()  # 1
         counted_at = wall_clock()
 
@@ -174,7 +174,7 @@ def count_into(
         changed = topics.error()  # 3
         if changed is not None:
             raise changed
-        counted_batch = counting.gather(plan, table, counted_at, ends(batch_id))
+        counted_batch = counting.gather(plan, table, counted_at, ends(batch))
         crash_point("analytics.committing")
         store.commit(counted_batch)  # 4
         crash_point("analytics.committed")

@@ -25,9 +25,9 @@ from admitone.evidence import open_evidence
 from admitone.infra.clock import wall_clock
 from admitone.infra.memory import keep_freed_memory
 from admitone.settings import Settings
-from admitone.spark.checkpoints import batch_ends, fresh_checkpoint
+from admitone.spark.checkpoints import fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
-from admitone.spark.log_stream import begin_at, log_stream, unpacked
+from admitone.spark.log_stream import begin_at, ends_of, log_stream, unpacked
 from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.transport.port import Topic, Transport
 from admitone.transport.topic_contract import dedup_source, raw_topic
@@ -109,7 +109,7 @@ def admit_batch(
     evidence = open_evidence(settings, boundary.ledger, boundary.options.pipeline)
     topic = beside.raw.topic
 
-    def admit(batch: DataFrame, batch_id: int) -> None:
+    def admit(batch: DataFrame, _batch_id: int) -> None:
         changed = beside.raw.error()
         if changed is not None:
             raise changed
@@ -126,7 +126,7 @@ def admit_batch(
         )
         with told_in_a_line():
             batch.mapInArrow(task, _SUMMARY).collect()
-        note_read(boundary, topic, batch_ends(checkpoint, batch_id).get(topic.name, {}))
+        note_read(boundary, topic, ends_of(settings, batch).get(topic.name, {}))
         beside.evidence.next(write_evidence_and_expire)
 
     def write_evidence_and_expire() -> None:

@@ -98,6 +98,19 @@ def kafka_stream(
     return stream.selectExpr(*_FLAT) if packed else stream
 
 
+def handed_ends(batch: DataFrame) -> dict[str, dict[int, int]]:
+    """Return the next offset after what the tasks of a micro-batch are given, by topic and partition.
+
+    Asked of the tasks themselves: what stands in a checkpoint folder is only what Spark, or somebody else, wrote there.
+    """
+    ends: dict[str, dict[int, int]] = {}
+    for task in batch._jdf.queryExecution().analyzed().rdd().partitions():
+        given = task.inputPartition().get().offsetRange()
+        place = given.topicPartition()
+        ends.setdefault(place.topic(), {})[place.partition()] = given.untilOffset()
+    return ends
+
+
 def with_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return records with their headers as the Kafka source has them."""
     index = batch.schema.get_field_index(PACKED_HEADERS)

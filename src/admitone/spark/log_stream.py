@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from admitone.core.errors import IntegrityError
 from admitone.settings import Settings
 from admitone.spark.folder_source import PACKED_RECORDS, folder_stream
-from admitone.spark.kafka_source import PACKED_HEADERS, kafka_stream, with_headers
+from admitone.spark.kafka_source import PACKED_HEADERS, handed_ends, kafka_stream, with_headers
 from admitone.spark.packing import unpack
 from admitone.transport.port import Topic, Transport
 
@@ -57,6 +57,14 @@ def begin_at(
         ]
         for topic in topics
     }
+
+
+def ends_of(settings: Settings, batch: DataFrame) -> dict[str, dict[int, int]]:
+    """Return the next offset after what the tasks of a micro-batch are given, by topic and partition.
+
+    Only on Kafka: there the last offsets of a partition may hold no record that would say so.
+    """
+    return handed_ends(batch) if settings.transport.kind == "kafka" else {}
 
 
 def unpacked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
