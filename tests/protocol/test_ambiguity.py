@@ -10,7 +10,7 @@ import pytest
 
 from admitone.boundary.reconciliation import look_only, reconcile, retract
 from admitone.core.decisions import BlockState
-from admitone.core.errors import AdmitoneError, NotFound, ServiceUnreachable
+from admitone.core.errors import AdmitoneError, Fenced, NeedsFence, NotFound, ServiceUnreachable
 from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
 from admitone.evidence.audit.gate import gate_of
 from admitone.ledger.books import books
@@ -56,6 +56,54 @@ def test_what_was_not_written_is_given_back_and_read_again(word: str, tmp_path: 
 
     assert on_the_log(pipeline) == NAMES
     assert {row["verdict"] for row in pipeline.decisions()} == {"ADMITTED"}
+    assert pipeline.problems() == []
+
+
+def test_a_block_whose_producer_must_be_fenced_first_is_published_behind_the_fence(
+    tmp_path: Path,
+) -> None:
+    pipeline, transport = flaky(tmp_path, "needs-fence", "fine", "needs-fence")
+    pipeline.ingest(*EVENTS)
+    pipeline.run()
+
+    assert on_the_log(pipeline) == NAMES
+    assert transport.appends == 4
+    assert {row["verdict"] for row in pipeline.decisions()} == {"ADMITTED"}
+    assert pipeline.problems() == []
+
+
+def test_a_worker_that_must_fence_itself_does_not_fence_its_successor(tmp_path: Path) -> None:
+    pipeline, transport = flaky(tmp_path)
+    pipeline.ingest(*EVENTS)
+    generation = pipeline.boundary.start(pipeline.topic)
+    owned = pipeline.own(0, generation)
+    successor = Pipeline(tmp_path, transport={"raw_partitions": 1}, pipeline={"max_block": 4})
+
+    def overtaken(*_: Any) -> Any:
+        list(successor.own(0, generation).admit(successor.records(0)))
+        raise NeedsFence("something of an earlier append is still on its way")
+
+    transport.append = overtaken  # type: ignore[method-assign]
+    with pytest.raises(Fenced):
+        list(owned.admit(pipeline.records(0)))
+    pipeline.run()
+
+    assert on_the_log(pipeline) == NAMES
+    assert pipeline.problems() == []
+
+
+def test_a_late_publish_whose_producer_must_be_fenced_first_goes_on_behind_the_fence(
+    tmp_path: Path,
+) -> None:
+    pipeline, transport = flaky(tmp_path, "down-before", "refuse", "needs-fence")
+    pipeline.ingest(*EVENTS[:3])
+    with pytest.raises(ServiceUnreachable):
+        pipeline.run()
+    transport.heal()
+    pipeline.run()
+
+    assert on_the_log(pipeline) == NAMES[1:3]
+    assert pipeline.verdicts("e0") == [("QUARANTINED", "PUBLISH_FAILED")]
     assert pipeline.problems() == []
 
 

@@ -289,11 +289,7 @@ def test_an_event_the_broker_finds_too_large_is_quarantined_and_the_rest_of_its_
 ) -> None:
     pipeline = site.pipeline()
     pipeline.run()
-    entry = next(e for e in pipeline.settings.topics if "page_view" in e.event_types)
-    administrator = site.broker.administrator()
-    limit = ConfigEntry("max.message.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
-    topic = ConfigResource(ResourceType.TOPIC, entry.topic, incremental_configs=[limit])
-    administrator.incremental_alter_configs([topic])[topic].result(30)
+    limit_records(site, pipeline)
     large = event("large", {"url": f"/{os.urandom(5_000).hex()}"})
     pipeline.ingest(*events("e", 50), large, *events("f", 50), large)
     site.run(pipeline)
@@ -301,6 +297,35 @@ def test_an_event_the_broker_finds_too_large_is_quarantined_and_the_rest_of_its_
     assert pipeline.verdicts("large") == [("QUARANTINED", "PUBLISH_FAILED")] * 2
     assert all(pipeline.verdicts(f"{name}{n}") == ADMITTED for name in "ef" for n in range(50))
     site.in_order(pipeline)
+
+
+def test_an_event_the_broker_finds_too_large_when_its_block_is_published_late_is_quarantined(
+    site: Site,
+) -> None:
+    pipeline = site.pipeline()
+    pipeline.run()
+    limit_records(site, pipeline)
+    large = event("large", {"url": f"/{os.urandom(5_000).hex()}"})
+    pipeline.ingest(*events("e", 20), large, *events("f", 20), large)
+    transport = Flaky(pipeline.transport, "down-before")
+    pipeline.boundary.transport = transport
+    with pytest.raises(ServiceUnreachable, match="kept as AMBIGUOUS"):
+        pipeline.run()
+    transport.heal()
+    site.run(pipeline)
+
+    assert pipeline.verdicts("large") == [("QUARANTINED", "PUBLISH_FAILED")] * 2
+    assert all(pipeline.verdicts(f"{name}{n}") == ADMITTED for name in "ef" for n in range(20))
+    site.in_order(pipeline)
+
+
+def limit_records(site: Site, pipeline: Pipeline) -> None:
+    """Let the broker refuse large page views."""
+    entry = next(e for e in pipeline.settings.topics if "page_view" in e.event_types)
+    administrator = site.broker.administrator()
+    limit = ConfigEntry("max.message.bytes", "3000", incremental_operation=AlterConfigOpType.SET)
+    topic = ConfigResource(ResourceType.TOPIC, entry.topic, incremental_configs=[limit])
+    administrator.incremental_alter_configs([topic])[topic].result(30)
 
 
 def ledger_files(folder: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from admitone.core.errors import NotWritten, RecordsRefused
+from admitone.core.errors import NeedsFence, NotWritten, RecordsRefused
 from admitone.transport.port import Appended, Transport
 
 
@@ -21,6 +21,7 @@ class Flaky:
     down-before   as lost-before, and nothing answers any more until `heal`
     down-after    as lost-after, and nothing answers any more until `heal`
     refuse        refuses the first record of each topic, for good
+    needs-fence   writes nothing, and nothing more before the producer is taken over again
     """
 
     def __init__(self, transport: Transport, *plan: str) -> None:
@@ -29,6 +30,7 @@ class Flaky:
         self._on_its_way: list[Callable[[], object]] = []
         self._down = False
         self._refused: set[bytes] = set()
+        self._unfenced: set[str] = set()
         self.appends = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -44,12 +46,22 @@ class Flaky:
         for write in self._on_its_way:
             write()
 
+    def init_producer(self, name: str) -> int:
+        if self._down:
+            raise ConnectionError("the log does not answer")
+        self._unfenced.discard(name)
+        return self._transport.init_producer(name)
+
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         if self._down:
             raise ConnectionError("the log does not answer")
         self.appends += 1
         self._refuse(records)
         word = self._plan.pop(0) if self._plan else "fine"
+        if word == "needs-fence":
+            self._unfenced.add(name)
+        if name in self._unfenced:
+            raise NeedsFence("something of an earlier append is still on its way")
         if word == "not-written":
             raise NotWritten("the broker closed the door")
         if word == "delayed":

@@ -33,7 +33,7 @@ from admitone.boundary.publish import (
     used,
 )
 from admitone.core.decisions import Action, BlockState
-from admitone.core.errors import Fenced, IntegrityError, RecordsRefused
+from admitone.core.errors import Fenced, IntegrityError, NeedsFence, RecordsRefused
 from admitone.core.wire import encode
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import unpack
@@ -153,6 +153,8 @@ class _Search:
                 return self._publish(epoch, producer, producer_epoch)
             except RecordsRefused as refusal:
                 self._leave_out(epoch, refusal)
+            except NeedsFence:
+                producer_epoch = _fence_late(self._boundary, self._block, epoch, producer)
         return _Answer(Placed(np.empty(0, dtype=np.int64), None), Action.PUBLISHED_LATE)
 
     def _leave_out(self, epoch: int, refusal: RecordsRefused) -> None:
@@ -218,9 +220,8 @@ def _reconcile_one(
     *,
     by_operator: bool,
 ) -> Reconciled:
-    producer = f"{LATE}:{block.source.producer_id}:{block.source.partition}"
-    producer_epoch = boundary.transport.init_producer(producer)
-    boundary.ledger.check_epoch(block.source, epoch)
+    producer = _late_producer(block)
+    producer_epoch = _fence_late(boundary, block, epoch, producer)
     crash_point("reconcile.fenced")
     records = _Search(boundary, info, block)
     answer = records.find()
@@ -252,13 +253,23 @@ def _reconcile_one(
     return Reconciled(block, BlockState.SETTLED, answer.how)
 
 
+def _late_producer(block: Block) -> str:
+    return f"{LATE}:{block.source.producer_id}:{block.source.partition}"
+
+
+def _fence_late(boundary: Boundary, block: Block, epoch: int, producer: str) -> int:
+    """Fence whoever publishes late for a source, and make sure that nobody took it over meanwhile."""
+    producer_epoch = boundary.transport.init_producer(producer)
+    boundary.ledger.check_epoch(block.source, epoch)
+    return producer_epoch
+
+
 def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Block:
     """Give a block of unknown fate up: its identities are never published again."""
     block = boundary.ambiguous(block_id)
     epoch, _ = boundary.take_over(block.source, None)
     # Whoever publishes it late right now must not finish afterwards.
-    boundary.transport.init_producer(f"{LATE}:{block.source.producer_id}:{block.source.partition}")
-    boundary.ledger.check_epoch(block.source, epoch)
+    _fence_late(boundary, block, epoch, _late_producer(block))
     boundary.ledger.resolve(
         block,
         epoch,
