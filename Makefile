@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
 	@echo "make test    everything that CI runs"
-	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database and Kafka killed, paused and cut off (an hour and a half)"
+	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database and Kafka killed, paused and cut off, requests to Kafka held back (two and a half hours)"
 	@echo "make bench   throughput of the boundary and of the analytics, on Kafka next to Kafka Streams; the ledger on PostgreSQL; look-ups"
 	@echo "make longrun two hundred days of deduplication, compressed: 20 million keys, every decision checked (11 minutes)"
 	@echo "make endurance  do the tests pass every time? five complete runs, two beside other work; services twenty times; across midnight"
