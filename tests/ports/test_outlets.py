@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +10,15 @@ from typing import NamedTuple, Protocol
 
 import pytest
 
-from admitone.analytics import item_rules
-from admitone.core.errors import ServiceUnreachable
+from admitone.analytics import item_rules, open_sketch_store
+from admitone.analytics.store_state import Point
+from admitone.core.errors import IntegrityError, ServiceUnreachable
 from admitone.core.windows import MINUTE_MS, parse_window
+from admitone.infra.clock import wall_clock
 from admitone.results.history import HistoryReader, Pace, PostgresHistory
 from admitone.results.list_view import ViewContext
 from admitone.results.port import ListResult, Outlet
-from admitone.results.publisher import publish
+from admitone.results.publisher import begin_life, publish
 from admitone.results.redis import RedisResults
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import PASSWORD, RedisServer
@@ -188,6 +191,75 @@ def test_an_older_write_never_replaces_a_newer_one(place, counts, publishing):
 
     assert place.held("global") == Held({"/shoes": 120, "/hats": 60}, 180, 0, False)
     assert publishing() == 0
+
+
+def restored(counts: Counts, copy: Path) -> None:
+    counts.store.close()
+    file = counts.settings.sqlite_path(counts.settings.topk.store)
+    for beside in file.parent.glob(f"{file.name}*"):
+        beside.unlink()
+    shutil.copy(copy, file)
+    counts.store = open_sketch_store(counts.settings)
+
+
+@pytest.mark.parametrize("clock", ["ahead", "behind"])
+@pytest.mark.parametrize("published_between", [True, False])
+def test_a_store_that_was_restored_from_an_older_copy_is_written_again_whole(
+    place: Place, counts: Counts, tmp_path: Path, clock: str, published_between: bool
+) -> None:
+    rules, now = item_rules(counts.settings), wall_clock()
+
+    def publish_all() -> None:
+        for outlet in place.outlets:
+            publish(counts.store, rules, outlet)
+
+    begin_life(counts.store, place.again(), now)
+    counts.add(0, {"url": {"/shoes": 3}})
+    counts.store.close()
+    shutil.copy(counts.settings.sqlite_path(counts.settings.topk.store), tmp_path / "copy")
+    for _ in range(4):
+        counts.add(0, {"url": {"/shoes": 1}, "productId": {"p1": 1}})
+    publish_all()
+    restored(counts, tmp_path / "copy")
+
+    begin_life(counts.store, place.again(), now + 1 if clock == "ahead" else now - 1_000)
+    counts.add(0, {"url": {"/shoes": 5}})
+    if published_between:
+        publish_all()
+    for minute in range(1, 6):
+        counts.add(minute, {"productId": {"p1": 1}})
+    publish_all()
+
+    assert place.held("global") == Held({"/shoes": 8}, 8, 0, False)
+    assert place.held("minute_202611151000") == Held({"/shoes": 8}, 8, 0, False)
+    assert place.held("minute_202611151000", "productId") is None
+
+
+def test_a_query_that_starts_again_writes_only_what_changed(
+    place: Place, counts: Counts, publishing: Publish
+) -> None:
+    counts.add(0, {**SHOES, "productId": {"p1": 1}})
+    publishing()
+    for life in (1, 2):
+        begin_life(counts.store, place.again(), wall_clock() + life)
+        assert publishing() == 0
+    counts.add(0, {"productId": {"p2": 1}})
+    assert publishing() == 6
+
+
+def test_counts_that_went_back_are_not_taken_for_newer_ones(
+    place: Place, counts: Counts, publishing: Publish
+) -> None:
+    counts.add(0, SHOES)
+    publishing()
+    ahead = counts.store.state().generation + 1_000
+    counts.store.begin_life(ahead)
+    counts.add(0, SHOES)
+    publishing()
+    place.outlets[0].finish(Point(ahead + 1, 1, T0, T0), ())
+
+    with pytest.raises(IntegrityError, match="restored from an older copy"):
+        publishing()
 
 
 def test_a_writer_that_stopped_half_way_is_made_up_for(place, counts, publishing, monkeypatch):

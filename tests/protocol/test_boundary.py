@@ -429,7 +429,7 @@ def test_evidence_written_twice_in_other_groups_is_recorded_once(tmp_path: Path)
 
     assert write_again(pipeline, [1, 2]) == 0
     assert pipeline.problems() == []
-    folder = pipeline.settings.resolve(pipeline.settings.evidence.path)
+    folder = pipeline.settings.resolve(pipeline.settings.evidence.path) / "runs"
     assert len(list(folder.rglob("*.parquet"))) == len(pipeline.ledger.evidence_files()) == 2
 
 

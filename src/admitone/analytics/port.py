@@ -137,6 +137,13 @@ class SketchStore(SketchReader, Protocol):
     def keep_values(self, values: Mapping[tuple[str, str], KeptValues]) -> None:
         """Give an empty store the values another one chose, so that it makes the same lists."""
 
+    def begin_life(self, now: int, beyond: int = 0) -> None:
+        """Begin a new life, as a query does before it counts: its generation is beyond every one before.
+
+        A store that was restored from an older copy would give revisions out again that an outlet has seen. `changes`
+        goes on telling what changed since a point of a former life, as far as this store lived it.
+        """
+
     def marks(self) -> dict[tuple[str, int], int]:
         """Return the last counted offset by topic id and partition."""
 

@@ -138,7 +138,7 @@ class StoreState:
     """What answers say about where they come from."""
 
     generation: int
-    """When this life of the store began: it is made, or replaced by a recomputation."""
+    """When this life of the store began: it is made, counted into by a new query, or replaced by a recomputation."""
     revision: int
     updated_at: int
     parameters: CountingParameters

@@ -11,13 +11,14 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 from admitone.analytics import item_rules, open_sketch_reader
-from admitone.analytics.port import SketchReader
+from admitone.analytics.port import SketchReader, SketchStore
 from admitone.analytics.store_state import Clock, Point
-from admitone.core.errors import AdmitoneError
+from admitone.core.errors import AdmitoneError, IntegrityError
 from admitone.core.items import ItemRule
 from admitone.core.windows import GLOBAL, Window
 from admitone.results import open_outlets
@@ -74,6 +75,17 @@ class Publisher:
             lane.succeeded(time.monotonic() - begun)
 
 
+def begin_life(store: SketchStore, outlets: Iterable[Outlet], now: int) -> None:
+    """Begin a new life of the store, beyond what its outlets were written from; one that is away says so later."""
+    beyond = 0
+    for outlet in outlets:
+        with suppress(AdmitoneError):
+            reached = outlet.reached()
+            beyond = max(beyond, reached.generation if reached else 0)
+        outlet.close()
+    store.begin_life(now, beyond)
+
+
 class _Lane:
     """An outlet, and when it is its turn."""
 
@@ -113,6 +125,12 @@ def _publish(reader: SketchReader, rules: Sequence[ItemRule], outlet: Outlet) ->
         now, before = state.point, outlet.reached()
         if now is None or before == now:
             return 0
+        if before is not None and before.generation > now.generation:
+            raise IntegrityError(
+                f"{outlet.label} was written to from generation {before.generation} of the counts, this one is"
+                f" {now.generation}: the counts were restored from an older copy.",
+                "start the query that counts again: it begins a generation beyond it and writes everything",
+            )
         # The first dimension of a type tells what its items amount to.
         items_of = set({rule.item_type: rule.dimension for rule in reversed(rules)}.values())
         whole, lacking = _lacking(reader, context, before)

@@ -24,7 +24,8 @@ from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.infra.clock import wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import keep_freed_memory
-from admitone.results.publisher import Publisher
+from admitone.results import open_outlets
+from admitone.results.publisher import Publisher, begin_life
 from admitone.settings import Settings
 from admitone.spark.checkpoints import fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
@@ -56,6 +57,7 @@ def analytics_query(
         return {name: state.topic for name, state in found.items()}
 
     store = open_sketch_store(settings)
+    begin_life(store, open_outlets(settings), wall_clock())
     topics = CountedTopics(present)
     begin = begin_at(boundary.transport, topics.topics, next_offsets(store, topics.ids))
     note_begin(store, begin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ from admitone.core.sketches import SketchBytes, WindowSketch
 from admitone.core.windows import GLOBAL, KINDS, Window, window_of
 from admitone.infra.sqlite import Database
 
+FORMER_LIVES: Final = "former_lives"
 PREFIXES: Final = ("sketch:v1", "space-saving:v1", "meta:v1")
 
 
@@ -143,8 +145,9 @@ class SqliteSketchReader:
             (known_from,) = db.execute(
                 "SELECT CAST(value AS INTEGER) FROM settings WHERE name = 'changes_from'"
             ).fetchone()
-            told = generation == state.generation and known_from <= revision <= state.revision
-            if not told:
+            # Of a life that this store lived shorter than an outlet saw it, it is an older copy.
+            lived = {**former_lives(db), state.generation: state.revision}
+            if not known_from <= revision <= lived.get(generation, known_from - 1):
                 return Changes(True, self._everything(db, state))
             changed = db.execute("SELECT list, minute FROM changes WHERE revision > ?", (revision,))
             return Changes(False, _with_windows_above(changed, state))
@@ -227,3 +230,9 @@ def keys_of(window: str, dimension_list: str) -> list[str]:
 def key_range(prefix: str, window: str) -> tuple[str, str]:
     """Return the first key of a window and the one after its last: `;` follows `:`."""
     return f"{prefix}:{window}:", f"{prefix}:{window};"
+
+
+def former_lives(db: sqlite3.Connection) -> dict[int, int]:
+    """Return the generations of a store's former lives, each with the revision at which it ended."""
+    row = db.execute("SELECT value FROM settings WHERE name = ?", (FORMER_LIVES,)).fetchone()
+    return dict(json.loads(row[0])) if row else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -20,9 +21,12 @@ from admitone.analytics.port import (
     UpstreamMarks,
 )
 from admitone.analytics.sqlite.sketch_reader import (
+from admitone.analytics.sqlite.sketch_reader import (
+    FORMER_LIVES,
     PREFIXES,
     SqliteSketchReader,
     StateRows,
+    former_lives,
     key_range,
     keys_of,
 )
@@ -34,6 +38,7 @@ from admitone.core.windows import window_of
 from admitone.infra.crash_points import crash_point
 
 _REVISIONS_REMEMBERED: Final = 1_000
+_LIVES_REMEMBERED: Final = 1_000
 _CONTENT: Final = "state windows marks sources attributes attribute_values upstream topics".split()
 _REPLACEMENT: Final = ".recomputing"
 
@@ -61,6 +66,14 @@ class SqliteSketchStore(SqliteSketchReader):
                     "This store has counted already; its lists cannot change.", "use an empty store"
                 )
             _write_values(db, values)
+
+    def begin_life(self, now: int, beyond: int = 0) -> None:
+        """Begin a new life: its generation is beyond every one before."""
+        with self._database.transaction() as db:
+            before = self.state()
+            ended = [*former_lives(db).items(), (before.generation, before.revision)]
+            _set(db, FORMER_LIVES, json.dumps(ended[-_LIVES_REMEMBERED:]))
+            _set(db, "generation", str(max(now, before.generation + 1, beyond + 1)))
 
     def marks(self) -> dict[tuple[str, int], int]:
         """Return the last counted offset by topic id and partition."""
@@ -129,6 +142,7 @@ class SqliteSketchStore(SqliteSketchReader):
                 places = ", ".join("?" * len(rows.description))
                 db.executemany(f"INSERT INTO {table} VALUES ({places})", rows)  # noqa: S608
             db.execute("DELETE FROM changes")
+            _set(db, FORMER_LIVES, "[]")
             _set(db, "parameters", counted.parameters.to_json())
             _set(db, "updated_at", str(counted.updated_at))
             _set(db, "revision", str(revision))
