@@ -177,13 +177,15 @@ def test_a_run_that_was_closed_since_takes_nothing_more(
     assert behind.problems() == []
 
 
+@pytest.mark.parametrize("copied", ["before", "after"])
 def test_a_closing_that_did_not_finish_closes_nothing(
     pipeline: Pipeline,
     again: Callable[[], Pipeline],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    copied: str,
 ) -> None:
-    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    early = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
 
     def crash(*_: object) -> None:
         raise ConnectionError("the machine is gone")
@@ -192,10 +194,13 @@ def test_a_closing_that_did_not_finish_closes_nothing(
         patch.setattr(pipeline.ledger, "close_run", crash)
         with pytest.raises((ConnectionError, RunIsRed)):
             close_green("default", pipeline.ledger, pipeline.transport, pipeline.settings)
-    deliver(pipeline, [(1, event("b")), (0, event("c"))])
+    deliver(pipeline, [(1, event("b"))])
+    pipeline.run()
+    later = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "later")
+    deliver(pipeline, [(0, event("c", runId="other"))])
     pipeline.run()
     pipeline.ledger.close()
-    restore()
+    (early if copied == "before" else later)()
 
     behind = again()
     assert reconcile(behind.settings, restored=True).remaining == 0

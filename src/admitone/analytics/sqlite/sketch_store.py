@@ -21,7 +21,6 @@ from admitone.analytics.port import (
     UpstreamMarks,
 )
 from admitone.analytics.sqlite.sketch_reader import (
-from admitone.analytics.sqlite.sketch_reader import (
     FORMER_LIVES,
     PREFIXES,
     SqliteSketchReader,

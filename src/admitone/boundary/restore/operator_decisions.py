@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.boundary.restore.log_contents import Published
-from admitone.core.decisions import Action, Verdict
+from admitone.core.decisions import CODE_OF_VERDICT, Action, Verdict
 from admitone.core.errors import NotFound
 from admitone.evidence.audit.scope import marks_of
 from admitone.evidence.evidence_file import CLOSURE, from_parquet
 from admitone.evidence.evidence_rows import RECEIPTS, RESOLUTIONS, SCHEMAS
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.set_aside import every_file
-from admitone.ledger.model import NOTHING_DECIDED, Source
+from admitone.ledger.model import NOTHING_DECIDED, Filter, Source
 from admitone.ledger.port import LedgerReader
 
 Marks = Mapping[Source, int]
@@ -58,7 +58,7 @@ class OperatorDecisions:
     ) -> OperatorDecisions:
         """Read the evidence that the ledger does not know: it was written after the ledger was copied.
 
-        A closing that left its file and did not finish is recognised by what the log holds of the run behind it.
+        A closing that left its file and did not finish is recognised by what was admitted to the run behind it.
         """
         listed = {file.path for file in ledger.evidence_files()}
         retracted: dict[bytes, GivenUp] = {}
@@ -79,7 +79,9 @@ class OperatorDecisions:
         closed = {
             run: marks
             for run, (_, marks) in closings.items()
-            if runs.get(run) != "CLOSED" and not _went_on(run, marks, found)
+            if runs.get(run) != "CLOSED"
+            and not _went_on(run, marks, found)
+            and not _was_open(run, marks, ledger)
         }
         return cls(retracted, closed, doubtful)
 
@@ -143,4 +145,23 @@ def _went_on(run: str, marks: Marks, found: Mapping[Source, Published]) -> bool:
             )
         ).as_py()
         for source, published in found.items()
+    )
+
+
+def _was_open(run: str, marks: Marks, ledger: LedgerReader) -> bool:
+    """Tell whether the ledger knows of an admission to a run behind these marks."""
+    return any(
+        block.last_offset > marks.get(block.source, NOTHING_DECIDED)
+        and pc.any(
+            pc.and_(
+                pc.and_(
+                    pc.equal(facts["run"].cast(pa.string()), run),
+                    pc.greater(facts["offset"], marks.get(block.source, NOTHING_DECIDED)),
+                ),
+                pc.equal(verdicts["verdict"], CODE_OF_VERDICT[Verdict.ADMITTED]),
+            )
+        ).as_py()
+        for block, facts, verdicts, _ in ledger.decided(
+            Filter(run_id=run, verdict=Verdict.ADMITTED)
+        )
     )
