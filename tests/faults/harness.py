@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from admitone.boundary import open_boundary
 from admitone.boundary.admission import Boundary
-from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
+from admitone.core.errors import Fenced, IntegrityError, MarkMoved, ServiceUnreachable
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.evidence import open_evidence
 from admitone.infra.clock import wall_clock
@@ -38,7 +38,7 @@ from admitone.transport.port import Topic
 from admitone.transport.topic_contract import raw_topic
 from tests.support.store_check import check_evidence, check_log
 
-FINISHED, FENCED, OVERTAKEN, UNREACHABLE = 0, 42, 43, 44
+FINISHED, FENCED, OVERTAKEN, UNREACHABLE, CONTRADICTED = 0, 42, 43, 44, 45
 _PATIENCE_S = 60.0
 
 processes = multiprocessing.get_context("forkserver")
@@ -121,6 +121,8 @@ def finish(settings: Settings, boundary: Boundary, topic: Topic) -> NoReturn:
         os._exit(OVERTAKEN)
     except ServiceUnreachable:
         os._exit(UNREACHABLE)
+    except IntegrityError:
+        os._exit(CONTRADICTED)
     os._exit(FINISHED)
 
 

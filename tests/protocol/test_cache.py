@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from admitone.boundary.partition import OwnedPartition
 from admitone.boundary.read import DELIVERY_SCHEMA
-from admitone.boundary.settled_pairs import SettledPairs, pairs_of
+from admitone.boundary.seen_before import memory_of
+from admitone.boundary.settled_pairs import SettledPairs
+from admitone.boundary.topic_partition import TopicPartition
 from admitone.ledger.books import books
 from admitone.ledger.model import Source
 from tests.support.flaky import Flaky
@@ -37,7 +38,7 @@ class Worker:
         dedup = {"cache": cache, "retention": "10m"}
         self.pipeline = Pipeline(home, dedup=dedup, pipeline={"quarantine_limit": 1})
         generation = self.pipeline.boundary.start(self.pipeline.topic)
-        self.owned: list[OwnedPartition] = [self.pipeline.own(n, generation) for n in (0, 1)]
+        self.owned: list[TopicPartition] = [self.pipeline.own(n, generation) for n in (0, 1)]
 
     def deliver(self, partition: int, told: Iterable[Told]) -> None:
         """Hand deliveries over as the source would."""
@@ -58,8 +59,9 @@ class Worker:
     def forget(self) -> None:
         """Clear what is remembered, under load as it were."""
         for owned in self.owned:
-            if owned.cache is not None:
-                owned.cache = SettledPairs(len(owned.cache._pairs))
+            memory = owned._memory
+            if memory.pairs is not None:
+                memory.pairs = SettledPairs(len(memory.pairs._pairs))
 
     def decided(self) -> list[tuple[Any, ...]]:
         """Return every decision by its position, whatever blocks it was made in."""
@@ -191,8 +193,8 @@ def test_a_closed_run_takes_no_repetition_either(worker: Worker) -> None:
 
 def test_memory_ends_with_the_session_and_not_with_the_ownership() -> None:
     source = Source(next(count(1 << 40)), 0)
-    first = pairs_of(source, 8, "one")
+    first = memory_of(source, 8, "one")
 
-    assert pairs_of(source, 8, "one") is first
-    assert pairs_of(source, 8, "two") is not first
-    assert isinstance(pairs_of(source, 8, "two"), SettledPairs)
+    assert memory_of(source, 8, "one") is first
+    assert memory_of(source, 8, "two") is not first
+    assert isinstance(memory_of(source, 8, "two").pairs, SettledPairs)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from admitone.boundary import open_boundary
 from admitone.boundary.admission import Boundary
-from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.topic_partition import TopicPartition
 from admitone.demo.traffic import Truth
 from admitone.evidence import open_evidence
 from admitone.ledger.books import books
@@ -80,7 +80,7 @@ class Pipeline:
         )
         return pa.Table.from_batches(list(self.transport.read(self.topic, partition, start, end)))
 
-    def own(self, partition: int, generation: int) -> OwnedPartition:
+    def own(self, partition: int, generation: int) -> TopicPartition:
         return self.boundary.own(self.topic, partition, generation)
 
     def run(self, partitions: Iterable[int] | None = None) -> None:

@@ -24,7 +24,7 @@ from admitone.boundary.producers import SYNCHRONOUS_DOOR
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.reconciliation import reconcile
 from admitone.boundary.recover import resolve
-from admitone.boundary.settled_pairs import SettledPairs, pairs_of
+from admitone.boundary.seen_before import memory_of, new_memory
 from admitone.boundary.topic_partition import TopicPartition
 from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
@@ -185,15 +185,23 @@ class Boundary:
         return now - since > self.options.claim_lease_ms
 
     def own(
-        self, topic: Topic, partition: int, generation: int, session: str = ""
+        self,
+        topic: Topic,
+        partition: int,
+        generation: int,
+        session: str = "",
+        begin: int | None = None,
     ) -> TopicPartition:
-        """Take over a source partition; what was settled in the same session before is remembered."""
+        """Take over a source partition, which the driver saw decided up to where this batch begins.
+
+        What was settled in the same session before is remembered.
+        """
         source = self.source(topic, partition)
+        size = self.options.cache // topic.partitions
+        memory = memory_of(source, size, session) if session else new_memory(size)
+        memory.compare(self.ledger, source, begin)
         epochs = self.resolve_all(source, generation)
-        size, cache = self.options.cache // topic.partitions, None
-        if size:
-            cache = pairs_of(source, size, session) if session else SettledPairs(size)
-        return TopicPartition(self, source, generation, epochs, topic, cache)
+        return TopicPartition(self, source, generation, epochs, topic, memory)
 
     def resolve_all(self, source: Source, generation: int | None) -> tuple[int, int]:
         """Take a source over and resolve what it has in flight; return the epochs it is held under.

@@ -10,8 +10,8 @@ Only an answer of DUPLICATE is ever given from here, and it is the ledger's own:
 - It is answered only if nobody can have taken its row over. That needs a stream time a whole retention ahead of the
   event; every claim first opens the segment of its stream time; so what is not a retention older than the end of the
   open segment is untouched. The ledger compares this once more while it holds the segment still.
-- It is a source's own, and every claim compares the source's mark: a ledger that went back to before a pair was
-  remembered refuses the claim. It ends with the query that filled it.
+- It is a source's own, it ends with the query that filled it, and with a ledger that went back (`seen_before`): what a
+  number says there may be another block.
 
 Forgetting a pair costs a look-up and changes nothing. So the table has one place for each pair, chosen by its key, and
 the newer one stays.
@@ -28,7 +28,7 @@ import pyarrow as pa
 from admitone.core.decisions import CODE_OF_VERDICT, Verdict
 from admitone.core.segment_times import oldest_live
 from admitone.ledger.columns import digest_words
-from admitone.ledger.model import Claimed, KnownRepeats, Source
+from admitone.ledger.model import Claimed, KnownRepeats
 
 _PAIR: Final = np.dtype(
     [("key", "<u8", 2), ("hash", "<u8", 2), ("block", "<i8"), ("time", "<i8"), ("ordinal", "<i4")]
@@ -107,15 +107,3 @@ class SettledPairs:
 def _words(column: pa.ChunkedArray) -> Words:
     """Return the first sixteen bytes of each digest as two numbers; whatever is there where there is none."""
     return digest_words(column)[:, :2]
-
-
-_kept: dict[Source, tuple[str, SettledPairs]] = {}
-
-
-def pairs_of(source: Source, size: int, session: str) -> SettledPairs:
-    """Return what this process remembers of a source since a query began."""
-    began, pairs = _kept.get(source, ("", None))
-    if pairs is None or began != session:
-        pairs = SettledPairs(size)
-        _kept[source] = session, pairs
-    return pairs

@@ -10,9 +10,9 @@ import pyarrow as pa
 from admitone.boundary.circuit_breaker import too_much_quarantined
 from admitone.boundary.partition import Admitted, OwnedPartition
 from admitone.boundary.read import ReadBlock
-from admitone.boundary.settled_pairs import SettledPairs
-from admitone.core.errors import IntegrityError
-from admitone.ledger.model import Claimed, KnownRepeats, Outcome, Source
+from admitone.boundary.seen_before import SourceMemory
+from admitone.core.errors import Fenced, IntegrityError, MarkMoved
+from admitone.ledger.model import NOTHING_DECIDED, Claimed, KnownRepeats, Outcome, Source
 from admitone.transport.port import Topic
 
 if TYPE_CHECKING:
@@ -33,26 +33,33 @@ class TopicPartition(OwnedPartition):
         generation: int,
         epochs: tuple[int, int],
         topic: Topic,
-        cache: SettledPairs | None,
+        memory: SourceMemory,
     ) -> None:
         super().__init__(boundary, source, generation, epochs, boundary.options.replays)
         self._topic = topic
-        self.cache = cache
-        self._horizon = None if cache is None else self._ask_horizon()
+        self._memory = memory
+        self._horizon = None if memory.pairs is None else self._ask_horizon()
         self._asked: KnownRepeats | None = None
         self._answered = 0
 
     def admit(self, records: pa.Table) -> Iterator[Admitted]:
         """Decide every delivery above the mark, and count those that were known."""
-        yield from super().admit(records)
+        try:
+            yield from super().admit(records)
+        except (Fenced, MarkMoved):
+            # A mark that was overtaken is ahead of ours; only a ledger that went back has one behind it.
+            decided = self.mark.offset > NOTHING_DECIDED
+            expected = self.mark.offset + 1 if decided else None
+            self._memory.compare(self._ledger, self.source, expected)
+            raise
         if self._answered:
             self._ledger.count_cached(self.source, self._answered)
             self._answered = 0
 
     def _known(self, facts: pa.Table) -> KnownRepeats | None:
         self._asked = None
-        if self.cache is not None and self._horizon is not None:
-            self._asked = self.cache.look(facts, self._rules.retention_ms, self._horizon)
+        if self._memory.pairs is not None and self._horizon is not None:
+            self._asked = self._memory.pairs.look(facts, self._rules.retention_ms, self._horizon)
         return self._asked
 
     def _known_is_stale(self) -> None:
@@ -83,9 +90,10 @@ class TopicPartition(OwnedPartition):
             )
 
     def _settled(self, block: ReadBlock, claimed: Claimed, outcome: Outcome) -> Admitted:
-        if self.cache is not None:
+        self._memory.last_block = claimed.block
+        if self._memory.pairs is not None:
             self._answered += len(self._asked.ordinals) if self._asked else 0
-            self.cache.add(block.facts, claimed, outcome.refused)
+            self._memory.pairs.add(block.facts, claimed, outcome.refused)
             if self._horizon is None:
                 self._horizon = self._ask_horizon()
         return super()._settled(block, claimed, outcome)

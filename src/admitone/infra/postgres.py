@@ -8,6 +8,9 @@ own, and every transaction begins by writing its number there. After a loss, on 
 2. The lost connection's row is written to, which succeeds only when the lost transaction has ended.
 3. It holds the number: the transaction happened, and its result is known. It does not: it is run again.
 
+A server that no longer knows a number whose COMMIT it had answered is an older one: a failover to a standby that
+lagged. That is noticed on the first new connection, before anything is done on it.
+
 The row tells the truth after a crash or a failover too. The id of the transaction (`pg_xact_status`) would not: after a
 crash, ids that had not reached the disk are given out again and name somebody else's transaction.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +27,7 @@ from typing import Any, Generic, TypeVar, cast
 from uuid import UUID, uuid4
 
 import psycopg
+from psycopg.errors import ReadOnlySqlTransaction, UndefinedTable
 from psycopg.pq import TransactionStatus
 
 from admitone.core.errors import IntegrityError
@@ -63,6 +68,9 @@ _LAST_NUMBER = (
     "INSERT INTO last_transaction AS last (connection, number) VALUES (%s, 0)"
     " ON CONFLICT (connection) DO UPDATE SET number = last.number RETURNING number"
 )
+_WITNESS = "SELECT pg_is_in_recovery(), (SELECT number FROM last_transaction WHERE connection = %s)"
+# Rows are kept for seven days; what is older than one is not asked for.
+_WITNESS_FOR_S = 86_400.0
 _FORGET_OLD = (
     "DELETE FROM last_transaction WHERE connection IN (SELECT connection FROM last_transaction"
     " WHERE at < now() - interval '7 days' LIMIT 1000 FOR UPDATE SKIP LOCKED)"
@@ -78,6 +86,21 @@ class _Session:
     backend: tuple[int, Any]
     name: UUID = field(default_factory=uuid4)
     number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Witness:
+    """The last transaction of a connection whose COMMIT the server answered."""
+
+    name: UUID
+    number: int
+    process: int
+    at: float = field(default_factory=time.monotonic)
+
+    @property
+    def is_young(self) -> bool:
+        """Tell whether its row must still be there."""
+        return self.process == os.getpid() and time.monotonic() - self.at < _WITNESS_FOR_S
 
 
 @dataclass(slots=True)
@@ -173,7 +196,7 @@ class Database:
         session = self._present()
         if session is not None:
             session.db.close()
-        self._local.session = None
+        self._local.session = self._local.witness = None
 
     @contextmanager
     def _transaction(self, attempt: _Attempt[Any]) -> Iterator[Connection]:
@@ -194,6 +217,7 @@ class Database:
                 attempt.commit_sent = True
                 if db.execute("COMMIT").statusmessage != "COMMIT":
                     raise IntegrityError("A transaction that had failed was about to be committed.")
+                self._local.witness = _Witness(session.name, session.number, session.process)
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
@@ -260,11 +284,33 @@ class Database:
 
     def _open(self) -> _Session:
         db, backend = connect(self._parameters)
-        if self._known_in != os.getpid():
-            try:
+        try:
+            self._refuse_older_server(db)
+            if self._known_in != os.getpid():
                 migrate(db, self._component, self._migrations)
-            except BaseException:
-                db.close()
-                raise
-            self._known_in = os.getpid()
+                self._known_in = os.getpid()
+        except BaseException:
+            db.close()
+            raise
         return _Session(db, os.getpid(), backend)
+
+    def _refuse_older_server(self, db: Connection) -> None:
+        """Raise when the server does not know what it, or the one before it, had committed for this thread."""
+        witness: _Witness | None = getattr(self._local, "witness", None)
+        if witness is None or not witness.is_young:
+            return
+        try:
+            is_standby, number = one(db.execute(_WITNESS, (witness.name,)))
+        except UndefinedTable:
+            is_standby, number = False, None  # It is older than its own tables.
+        if number is not None and number >= witness.number:
+            return
+        if is_standby:
+            raise ReadOnlySqlTransaction("connected to a standby that has not caught up")
+        raise IntegrityError(
+            f"{self.name} does not know a transaction whose commit it had confirmed: it is older than it was, as after"
+            " a failover to a standby that lagged.",
+            "make the server that has everything the primary again; or stop every pipeline on it and run admitone"
+            " reconcile --restored, which reads back what the log holds. Going on with this one would publish events"
+            " again",
+        )

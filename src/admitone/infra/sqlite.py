@@ -126,7 +126,22 @@ class Database:
         if connection is None or self._local.pid != os.getpid() or self._is_made_now(connection):
             connection = self._local.connection = self._open()
             self._local.pid = os.getpid()
+        elif self._is_replaced(connection):
+            connection.close()
+            connection = self._local.connection = self._open()
         return connection
+
+    def _is_replaced(self, connection: sqlite3.Connection) -> bool:
+        """Tell whether another file is in the place of the one that is open: what is written to that is lost."""
+        opened: tuple[int, int] | None = self._local.file
+        return opened is not None and not connection.in_transaction and opened != self._file()
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _is_made_now(self, connection: sqlite3.Connection) -> bool:
         """Tell whether a file is there whose place an empty store in memory took so far."""
@@ -145,6 +160,7 @@ class Database:
             raise self._cannot_open(error) from error
         except OSError as error:
             raise self._cannot_open(error) from error
+        self._local.file = None if self._local.stands_in else self._file()
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA cache_size=-65536")
         connection.execute("PRAGMA mmap_size=4294967296")

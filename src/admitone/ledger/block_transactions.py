@@ -26,6 +26,7 @@ from admitone.ledger.claims import (
 )
 from admitone.ledger.columns import logical_digest, pack
 from admitone.ledger.model import (
+    THIS_BLOCK,
     Block,
     Blocked,
     Claimed,
@@ -33,6 +34,7 @@ from admitone.ledger.model import (
     Mark,
     Outcome,
     Source,
+    this_block,
 )
 from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
 from admitone.ledger.segments import pointer_of, put_back
@@ -89,8 +91,8 @@ def refuse_records(rows: Rows, block: Block, epoch: int, ordinals: Iterable[int]
     owned(rows, block.source, epoch)
     refused = sorted({*block.refused, *ordinals})
     changed = rows.change(
-        "UPDATE block SET refused = %s WHERE block_id = %s AND state IN ('IN_FLIGHT', 'AMBIGUOUS')",
-        refused, block.block_id,
+        f"UPDATE block SET refused = %s WHERE {THIS_BLOCK} AND state IN ('IN_FLIGHT', 'AMBIGUOUS')",  # noqa: S608
+        refused, *this_block(block),
     )  # fmt: skip
     _must_have_changed(block, changed)
     return replace(block, refused=tuple(refused))
@@ -105,7 +107,7 @@ def conclude_block(
     resolved = _resolved(rows, followed(planned, block.block_id))
     verdicts, bus = concluded(block.block_id, facts, planned, outcome, resolved)
     changed = rows.conclude(
-        block.block_id,
+        block,
         pack(verdicts) if not verdicts.equals(planned) else None,
         pack(bus),
         {
@@ -141,9 +143,9 @@ def abort_block(rows: Rows, block: Block, epoch: int, outcome: Outcome) -> None:
     *_, store = owned(rows, block.source, epoch)
     put_back(rows, store, block.block_id, None)
     changed = rows.change(
-        "UPDATE block SET state = %s, decided_at = %s, published_at = %s"
-        " WHERE block_id = %s AND state = 'IN_FLIGHT'",
-        str(outcome.state), outcome.decided_at, outcome.published_at, block.block_id,
+        "UPDATE block SET state = %s, decided_at = %s, published_at = %s"  # noqa: S608
+        f" WHERE {THIS_BLOCK} AND state = 'IN_FLIGHT'",
+        str(outcome.state), outcome.decided_at, outcome.published_at, *this_block(block),
     )  # fmt: skip
     _must_have_changed(block, changed)
     for table in ("facts", "names", "verdicts", "journal"):

@@ -143,6 +143,17 @@ class Block:
     """The ledger was restored, and an operator may have given it up since the copy: only an operator publishes it."""
 
 
+THIS_BLOCK = (
+    "block_id = %s AND producer_id = %s AND partition = %s AND first_offset = %s AND epoch = %s"
+)
+"""The condition that a row is this very block: a ledger that went back gives its number to another one."""
+
+
+def this_block(block: Block) -> tuple[int, ...]:
+    """Return the values of `THIS_BLOCK`."""
+    return block.block_id, *block.source, block.first_offset, block.epoch
+
+
 class Decided(NamedTuple):
     """A decided block with its facts, verdicts and bus columns, as they stand."""
 

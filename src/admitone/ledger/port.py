@@ -55,6 +55,9 @@ class LedgerReader(Protocol):
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
 
+    def next_offset(self, source: Source) -> int | None:
+        """Return the offset to read a source from next, None where nothing was ever read."""
+
     def upstreams(self, source: Source | None = None) -> list[UpstreamInfo]:
         """Return the marks by which replays are found, of one source or of all.
 

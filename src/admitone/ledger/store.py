@@ -18,6 +18,7 @@ import numpy as np
 
 from admitone.core.segment_times import Segment
 from admitone.ledger.claims import Deliveries, Holder
+from admitone.ledger.model import Block
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -118,9 +119,12 @@ class Rows(Protocol):
         """Store the large parts of a block that is claimed."""
 
     def conclude(
-        self, block_id: int, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
+        self, block: Block, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
     ) -> int:
-        """Bring a block in flight to its decided state; return how many blocks changed: one, or none."""
+        """Bring a block in flight to its decided state; return how many blocks changed: one, or none.
+
+        None, too, where its number names another block: a ledger that went back gives numbers again.
+        """
 
     def create_segment(self, table: str) -> None:
         """Create the table of a segment."""

@@ -63,15 +63,22 @@ def reading(
     return read
 
 
-def sources_of(rows: Rows) -> list[SourceInfo]:
-    """Return every source this ledger has seen."""
+def sources_of(rows: Rows, only: Source | None = None) -> list[SourceInfo]:
+    """Return every source this ledger has seen, or one of them."""
+    one = "" if only is None else " WHERE producer_id = %s AND partition = %s"
     return [
         SourceInfo(Source(producer, partition), pipeline, topic, topic_id, Mark(mark, time), *rest)
         for producer, partition, pipeline, topic, topic_id, mark, time, *rest in rows.all(
-            "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"
-            " decided, read_to, store, cached FROM source ORDER BY topic, producer_id, partition"
+            "SELECT producer_id, partition, pipeline, topic, topic_id, mark, stream_time, re_read, door,"  # noqa: S608
+            f" decided, read_to, store, cached FROM source{one} ORDER BY topic, producer_id, partition",
+            *(only or ()),
         )
     ]
+
+
+def next_offset_of(rows: Rows, source: Source) -> int | None:
+    """Return the offset to read a source from next, None where nothing was ever read."""
+    return next((info.next_offset for info in sources_of(rows, source)), None)
 
 
 def states_of_runs(rows: Rows) -> dict[str, str]:
@@ -277,6 +284,7 @@ class StoredReader:
     """A `LedgerReader` on a database."""
 
     sources = reading(sources_of)
+    next_offset = reading(next_offset_of)
     upstreams = reading(upstreams_of)
     runs = reading(states_of_runs)
     blocks = reading(blocks_of)

@@ -20,10 +20,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from admitone.boundary import open_boundary, open_dedup
 from admitone.boundary.admission import Boundary, Writable
 from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.seen_before import SourcesSeen
 from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
 from admitone.evidence import open_evidence
 from admitone.infra.clock import wall_clock
 from admitone.infra.memory import keep_freed_memory
+from admitone.ledger.model import Source
 from admitone.settings import Settings
 from admitone.spark.checkpoints import fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
@@ -94,11 +96,11 @@ def next_offsets(boundary: Boundary, topic: Topic) -> dict[int, int]:
     return {number: offset for number, offset in offsets.items() if offset is not None}
 
 
-def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> None:
+def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dict[Source, int]:
     """Note how far partitions are read: their last offsets may hold no record, and are gone one day."""
-    boundary.ledger.read_up_to(
-        {boundary.source(topic, number): end for number, end in ends.items()}
-    )
+    noted = {boundary.source(topic, number): end for number, end in ends.items()}
+    boundary.ledger.read_up_to(noted)
+    return noted
 
 
 def admit_batch(
@@ -108,11 +110,14 @@ def admit_batch(
     boundary = flow.open(settings, None)
     evidence = open_evidence(settings, boundary.ledger, boundary.options.pipeline)
     topic = beside.raw.topic
+    sources = SourcesSeen(boundary.ledger)
+    mine = [boundary.source(topic, number) for number in range(topic.partitions)]
 
     def admit(batch: DataFrame, _batch_id: int) -> None:
         changed = beside.raw.error()
         if changed is not None:
             raise changed
+        begins = sources.look()
         boundary.recover(generation)
         # A checkpoint folder is this query's alone, so its name stands for everything since the query began.
         task = partial(
@@ -123,10 +128,12 @@ def admit_batch(
             generation,
             boundary.writable,
             checkpoint.name,
+            {source.partition: begins[source] for source in mine if source in begins},
         )
         with told_in_a_line():
             batch.mapInArrow(task, _SUMMARY).collect()
-        note_read(boundary, topic, ends_of(settings, batch).get(topic.name, {}))
+        ends = ends_of(settings, batch).get(topic.name, {})
+        sources.reached(note_read(boundary, topic, ends))
         beside.evidence.next(write_evidence_and_expire)
 
     def write_evidence_and_expire() -> None:
@@ -207,6 +214,7 @@ def admit_partition(
     generation: int,
     writable: Writable,
     session: str,
+    begins: Mapping[int, int],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Do one task: gather the Arrow batches of its partition into blocks and admit them."""
@@ -215,7 +223,8 @@ def admit_partition(
     owned: OwnedPartition | None = None
     for records in gathered(unpacked(batches), settings.pipeline.max_block):
         if owned is None:
-            owned = boundary.own(topic, records["partition"][0].as_py(), generation, session)
+            number = records["partition"][0].as_py()
+            owned = boundary.own(topic, number, generation, session, begins.get(number))
         for block in owned.admit(records):
             yield pa.RecordBatch.from_pydict(
                 {

@@ -16,6 +16,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from admitone.infra.postgres import Connection
+from admitone.ledger.model import THIS_BLOCK, Block, this_block
 from admitone.ledger.name_filter import PROBES
 from admitone.ledger.store import Condition, Document, Row, RunState
 
@@ -140,14 +141,14 @@ class PostgresRows:
         )  # fmt: skip
 
     def conclude(
-        self, block_id: int, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
+        self, block: Block, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
     ) -> int:
         """Bring a block in flight to its decided state, in one statement; return how many blocks changed."""
         columns = ", ".join(f"{name} = %s" for name in row)
         return self.change(
             "WITH v AS (UPDATE verdicts SET verdicts = coalesce(%b, verdicts), bus = %b"  # noqa: S608
-            f" WHERE block_id = %s) UPDATE block SET {columns} WHERE block_id = %s AND state = 'IN_FLIGHT'",
-            verdicts, bus, block_id, *row.values(), block_id,
+            f" WHERE block_id = %s) UPDATE block SET {columns} WHERE {THIS_BLOCK} AND state = 'IN_FLIGHT'",
+            verdicts, bus, block.block_id, *row.values(), *this_block(block),
         )  # fmt: skip
 
     def create_segment(self, table: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from admitone.ledger.model import THIS_BLOCK, Block, this_block
 from admitone.ledger.store import Condition, Document, Row, RunState
 
 _WORDS = (
@@ -125,17 +126,17 @@ class SqliteRows:
         self.change("INSERT INTO journal VALUES (%s, %s)", block_id, journal)
 
     def conclude(
-        self, block_id: int, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
+        self, block: Block, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
     ) -> int:
         """Bring a block in flight to its decided state; return how many blocks changed: one, or none."""
         self.change(
             "UPDATE verdicts SET verdicts = coalesce(%s, verdicts), bus = %s WHERE block_id = %s",
-            verdicts, bus, block_id,
+            verdicts, bus, block.block_id,
         )  # fmt: skip
         columns = ", ".join(f"{name} = %s" for name in row)
         return self.change(
-            f"UPDATE block SET {columns} WHERE block_id = %s AND state = 'IN_FLIGHT'",  # noqa: S608
-            *row.values(), block_id,
+            f"UPDATE block SET {columns} WHERE {THIS_BLOCK} AND state = 'IN_FLIGHT'",  # noqa: S608
+            *row.values(), *this_block(block),
         )  # fmt: skip
 
     def create_segment(self, table: str) -> None:
