@@ -196,6 +196,9 @@ def test_a_closing_that_did_not_finish_closes_nothing(
             close_green("default", pipeline.ledger, pipeline.transport, pipeline.settings)
     deliver(pipeline, [(1, event("b"))])
     pipeline.run()
+    # Claimed behind it, so that the log is read back from there.
+    deliver(pipeline, [(2, event("x", runId="other"))])
+    pipeline.run()
     later = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "later")
     deliver(pipeline, [(0, event("c", runId="other"))])
     pipeline.run()
@@ -206,5 +209,5 @@ def test_a_closing_that_did_not_finish_closes_nothing(
     assert reconcile(behind.settings, restored=True).remaining == 0
     deliver(behind, [(0, event("d"))])
     behind.run()
-    assert on_the_log(behind) == ["a", "b", "c", "d"]
+    assert on_the_log(behind) == ["a", "b", "c", "d", "x"]
     assert behind.problems() == []
