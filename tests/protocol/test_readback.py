@@ -252,6 +252,27 @@ def test_a_late_publish_is_found_under_the_numbers_it_got(
     assert sorted(on_the_log(behind)) == ["a", "b", "c"]
 
 
+def test_what_the_broker_refused_of_a_late_publish_is_not_published_with_the_rest_again(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    deliver(pipeline, [(0, event("a"))])
+    pipeline.run()
+    _one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    pipeline.boundary.transport = Flaky(pipeline.transport, "refuse")  # type: ignore[assignment]
+    list(reconcile(pipeline.boundary))
+    assert sorted(on_the_log(pipeline)) == ["a", "c"]
+    restore()
+
+    behind = again()
+    assert sum(part.published_late for part in restored(behind)) == 1
+    list(reconcile(behind.boundary, by_operator=True))
+    behind.run()
+    assert sorted(on_the_log(behind)) == ["a", "c"]
+    assert behind.verdicts("b") == [("QUARANTINED", "PUBLISH_FAILED")]
+    assert behind.problems() == []
+
+
 LONG = {"title": "x" * 2_000}
 STRICT = {**SECTIONS, "pipeline": {**SECTIONS["pipeline"], "max_event_bytes": 1_000}}
 

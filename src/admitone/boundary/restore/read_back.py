@@ -229,15 +229,21 @@ class _Pipeline:
                 self._advance(first.source, first.offset, (*waiting, source))
 
     def _settle_known(self, source: Source) -> int:
-        """Settle blocks of unknown fate that the log says were published late; return how many deliveries."""
-        late, settled = self._late_of_known[source], 0
+        """Settle blocks of unknown fate that the log says were published late; return how many deliveries.
+
+        An append is all or nothing: what is missing of one that is there was refused by the broker.
+        """
+        late, settled, epoch = self._late_of_known[source], 0, self._epochs[source][0]
         for block in self._ledger.blocks(states=[BlockState.AMBIGUOUS], source=source):
             facts, verdicts, _ = self._ledger.columns(block.block_id)
-            ordinals = ambiguous_admissions(verdicts)
+            ordinals = ambiguous_admissions(verdicts, block.refused)
             lines = late.find(facts["offset"].to_numpy()[ordinals])
-            if (lines >= 0).all():
-                published_late(self._boundary, block, self._epochs[source][0], late, lines)
-                settled += len(lines)
+            there = lines >= 0
+            if there.any():
+                if not there.all():
+                    block = self._ledger.refuse(block, epoch, ordinals[~there].tolist())  # noqa: PLW2901
+                published_late(self._boundary, block, epoch, late, lines[there])
+                settled += int(np.count_nonzero(there))
         return settled
 
     def _until(self, info: SourceInfo, published: Published | None) -> int:
