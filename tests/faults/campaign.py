@@ -19,11 +19,14 @@ from rich.progress import Progress
 from admitone.demo.traffic import Truth
 from tests.faults.crowd import crowd
 from tests.faults.database_harness import cuts, kills, storm
+from tests.faults.failover import fail_over
 from tests.faults.harness import Case, prepare, random_case, run_case
 from tests.faults.kafka_campaign import kafka_campaign
 from tests.faults.spark_harness import SparkCase, random_spark_case, run_spark_case
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
+from tests.support import pipeline
+from tests.support.goes_back import goes_back
 
 _TEMPLATES = 12
 _console = Console()
@@ -116,6 +119,30 @@ def database_campaign(
     return struck, findings
 
 
+def going_back_campaign(repetitions: int, seed: int, folder: Path) -> tuple[int, list[str]]:
+    """Let ledgers go back under a pipeline at work: both stores, and standbys that take a primary's place."""
+    findings: list[str] = []
+    server = PostgresServer(durable=False)
+    try:
+        for number in range(repetitions):
+            here = folder / f"back-{number}"
+            here.mkdir()
+            for name, ledger in (("sqlite", None), ("postgres", server.new_schema)):
+                pipeline.new_ledger = ledger
+                (here / name).mkdir()
+                found = goes_back(here / name, seed + number)
+                findings += [f"{name} went back, {seed + number}: {problem}" for problem in found]
+            for kind in ("synchronous", "lagging"):
+                pipeline.new_ledger = None
+                found = fail_over(here / kind, seed + number, synchronous=kind == "synchronous")
+                findings += [f"{kind} standby, {seed + number}: {problem}" for problem in found]
+    finally:
+        pipeline.new_ledger = None
+        server.close()
+    _console.print(f"  ledgers that went back       {4 * repetitions:>6}")
+    return 4 * repetitions, findings
+
+
 def crowd_campaign(events: int, folder: Path) -> list[str]:
     """Run two pipelines at once that carry the same events, on both stores."""
     findings = []
@@ -146,6 +173,7 @@ def main() -> None:
     parser.add_argument(
         "--crowd", type=int, default=500_000, help="events of two pipelines at once"
     )
+    parser.add_argument("--back", type=int, default=50, help="ledgers that go back, of each kind")
     parser.add_argument("--kafka", type=int, default=300, help="faults on a real Kafka")
     parser.add_argument(
         "--held", type=int, default=300, help="requests of each kind that Kafka gets late"
@@ -166,6 +194,8 @@ def main() -> None:
             kafka_campaign(
                 options.kafka, options.held, options.seed, folder, options.workers, _console
             ),
+            going_back_campaign(options.back, options.seed, folder),
+            kafka_campaign(options.kafka, options.seed, folder, options.workers, _console),
             spark_campaign(options.spark, options.seed, folder, options.workers),
         ):
             struck, findings = struck + more, findings + others
@@ -174,6 +204,8 @@ def main() -> None:
         f"{options.boundary} boundary cases, {options.kills} kills and {options.cuts} cuts of the database,"
         f" {options.kafka} faults on Kafka and {options.held} late requests of each kind,"
         f" {options.spark} Spark cases: {struck} faults struck,"
+        f" {options.back} ledgers of each kind that went back,"
+        f" {options.kafka} faults on Kafka, {options.spark} Spark cases: {struck} faults struck,"
         f" {len(findings)} findings, {minutes:.1f} minutes"
     )
     for finding in findings[:50]:

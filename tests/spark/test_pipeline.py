@@ -11,6 +11,7 @@ import pytest
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.ledger.books import books
 from admitone.settings import FILE_NAME
+from tests.support.copies import copy_of
 from tests.support.logs import delete_topic, truncate
 from tests.support.pipeline import Pipeline, event
 from tests.support.running import await_that, outcome, run_pipeline, start_pipeline
@@ -122,6 +123,31 @@ def test_a_pipeline_that_was_superseded_says_so_and_loses_nothing(tmp_path: Path
     assert run_pipeline(tmp_path).returncode == 0
     assert pipeline.verdicts("e2") == [("ADMITTED", None)]
     assert pipeline.problems() == []
+
+
+@pytest.mark.usefixtures("either_ledger")
+def test_a_query_whose_ledger_goes_back_decides_nothing_more(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, transport={"raw_partitions": 4})
+    pipeline.ingest(event("e1"))
+    running = start_pipeline(tmp_path, "boundary")
+    await_that(lambda: _with_evidence(pipeline) == 1, running)
+    put_back = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    pipeline.ingest(event("e2"))
+    await_that(lambda: _with_evidence(pipeline) == 2, running)
+    put_back()
+    pipeline.ingest(event("e1"), event("e2"), event("e3"))
+    ended = outcome(running)
+
+    assert ended.returncode == 7
+    assert "went back under a running pipeline" in ended.stderr
+    assert "reconcile --restored" in ended.stderr
+    assert [row["event_id"] for row in pipeline.decisions()] == ["e1"]
+
+
+def _with_evidence(pipeline: Pipeline) -> int:
+    """Return how many deliveries are decided in batches that are over, which is when their evidence is written."""
+    pending = pipeline.ledger.pending_evidence()
+    return sum(info.decided for info in pipeline.ledger.sources()) if not pending else 0
 
 
 def test_a_session_that_does_not_start_says_where_to_look(tmp_path: Path) -> None:

@@ -33,9 +33,11 @@ def _copied_file(present: Path, kept: Path) -> Callable[[], None]:
         here.backup(there)
 
     def restore() -> None:
-        for file in present.parent.glob(f"{present.name}*"):
-            file.unlink()
-        shutil.copy(kept, present)
+        ready = present.with_name("put-back")
+        shutil.copy(kept, ready)
+        for beside in present.parent.glob(f"{present.name}-*"):
+            beside.unlink()
+        ready.replace(present)
 
     return restore
 

@@ -71,6 +71,7 @@ class Query:
                 list(owned.admit(records.filter(records["offset"].to_numpy() >= self.read[number])))
                 self.read[number] = end
         self.sources.reached(self._note())
+        self.sources.look()
 
     def _note(self) -> dict[Source, int]:
         return note_read(self.pipeline.boundary, self.pipeline.topic, dict(enumerate(self.read)))

@@ -4,7 +4,7 @@ A database fails over to a standby that lagged, or a file is put back, under a r
 than they were, blocks are gone, and their numbers are given again. Whoever went on would leave out what the lost blocks
 decided, admit again what they admitted, and name blocks that mean something else now. So before anything is decided
 
-- the driver compares every source of the ledger with the furthest it saw it, at the beginning of each batch,
+- the driver compares every source of the ledger with the furthest it saw it, at both ends of each batch,
 - a task compares its source with what the driver saw, because it may ask another server,
 - a worker process compares it with its own last block, which the ledger must still hold as it was.
 """

@@ -134,6 +134,7 @@ def admit_batch(
             batch.mapInArrow(task, _SUMMARY).collect()
         ends = ends_of(settings, batch).get(topic.name, {})
         sources.reached(note_read(boundary, topic, ends))
+        sources.look()
         beside.evidence.next(write_evidence_and_expire)
 
     def write_evidence_and_expire() -> None:
