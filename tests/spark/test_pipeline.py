@@ -6,11 +6,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.ledger.books import books
 from admitone.settings import FILE_NAME
+from tests.servers.processes import suspend
 from tests.support.copies import copy_of
 from tests.support.logs import delete_topic, truncate
 from tests.support.pipeline import Pipeline, event
@@ -134,7 +136,10 @@ def test_a_query_whose_ledger_goes_back_decides_nothing_more(tmp_path: Path) -> 
     put_back = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
     pipeline.ingest(event("e2"))
     await_that(lambda: _with_evidence(pipeline) == 2, running)
+    # The copy is put back in several steps: a query that asks between them finds no ledger at all.
+    suspend(running.pid)
     put_back()
+    psutil.Process(running.pid).resume()
     pipeline.ingest(event("e1"), event("e2"), event("e3"))
     ended = outcome(running)
 
