@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
+from operator import gt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +49,7 @@ from admitone.evidence import open_store
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.decision_rows import SourcePartition, partition_document
-from admitone.ledger.model import NOTHING_DECIDED, KnownEnds, Outcome, Source, SourceInfo
+from admitone.ledger.model import NOTHING_DECIDED, Block, KnownEnds, Outcome, Source, SourceInfo
 from admitone.ledger.outcomes import ambiguous_admissions
 from admitone.settings import Settings
 from admitone.transport.port import Topic
@@ -231,7 +232,8 @@ class _Pipeline:
     def _settle_known(self, source: Source) -> int:
         """Settle blocks of unknown fate that the log says were published late; return how many deliveries.
 
-        An append is all or nothing: what is missing of one that is there was refused by the broker.
+        An append is all or nothing: what is missing of one that is there, and may not have expired, was refused by the
+        broker.
         """
         late, settled, epoch = self._late_of_known[source], 0, self._epochs[source][0]
         for block in self._ledger.blocks(states=[BlockState.AMBIGUOUS], source=source):
@@ -239,12 +241,21 @@ class _Pipeline:
             ordinals = ambiguous_admissions(verdicts, block.refused)
             lines = late.find(facts["offset"].to_numpy()[ordinals])
             there = lines >= 0
-            if there.any():
+            if there.any() and (there.all() or self._nothing_expired(block)):
                 if not there.all():
                     block = self._ledger.refuse(block, epoch, ordinals[~there].tolist())  # noqa: PLW2901
                 published_late(self._boundary, block, epoch, late, lines[there])
                 settled += int(np.count_nonzero(there))
         return settled
+
+    def _nothing_expired(self, block: Block) -> bool:
+        """Tell whether the log still holds everything that was appended since a block was claimed."""
+        transport = self._boundary.transport
+        for place in block.destinations:
+            topic = still_there(transport, place.topic, place.topic_id)
+            if topic is None or any(map(gt, transport.starts(topic), place.ends)):
+                return False
+        return True
 
     def _until(self, info: SourceInfo, published: Published | None) -> int:
         """Return up to where a source was decided: what is on the log, and what evidence says should have been."""
