@@ -31,6 +31,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.servers.appender import Appender
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_java import USUAL
 
@@ -125,7 +126,7 @@ def prepare(settings: Settings, file: Path, events: int, walk: bool) -> None:
     """Fill the admitted topic as the boundary does, and a file with the same events."""
     transport = open_transport(settings)
     transport.create_topic(TOPIC, PARTITIONS)
-    epoch = transport.init_producer("bench")
+    producer = Appender(transport, "bench")
     items = zipf(1.1, ITEMS // 3, events, seed=3)
     if walk:
         items[::2] = np.arange(0, events, 2) // 6 % (ITEMS // 3 + 1)
@@ -152,7 +153,7 @@ def prepare(settings: Settings, file: Path, events: int, walk: bool) -> None:
                     "headers": headers(numbers, types, times),
                 }
             )
-            transport.append("bench", epoch, {TOPIC: listed(table)})
+            producer.append({TOPIC: listed(table)})
             written += len(numbers)
             print(f"\rwritten {written:,}", end="", file=sys.stderr)
     print(file=sys.stderr)

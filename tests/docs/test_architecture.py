@@ -11,7 +11,7 @@ from admitone.infra.crash_points import BOUNDARY_POINTS
 from tests.docs.test_markdown import PACKAGE, ROOT
 
 TEXT = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
-NO_ROOM_OF_AN_EVENT = {"cli", "demo", "core", "infra", "settings", "governance"}
+NO_ROOM_OF_AN_EVENT = {"cli", "demo", "core", "infra", "settings", "governance", "simulation"}
 
 
 def section(title: str) -> str:

@@ -29,12 +29,14 @@ from admitone.transport.kafka.producer import KafkaProducer
 from admitone.transport.port import Topic
 from tests.faults.harness import Fault as CrashPoint
 from tests.faults.harness import processes, stopped
+from tests.servers.appender import Appender
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_proxy import ALWAYS, Api, Fault, KafkaProxy
 from tests.servers.kafka_records import (
     SHORT,
     new_name,
     plainly,
+    publish,
     short_log,
     table,
     values_of,
@@ -136,8 +138,8 @@ def test_a_broker_that_is_paused_before_the_records_arrive_has_none(
     broker: KafkaBroker, log: KafkaLog
 ) -> None:
     topic, name = log.create_topic(new_name(), 1), new_name()
+    publish(log, topic.name, b"before")
     epoch = log.init_producer(name)
-    log.append(name, epoch, {topic.name: table([b"before"])})
     broker.pause()
     try:
         began = time.monotonic()
@@ -343,14 +345,14 @@ def test_a_predecessor_that_wakes_up_before_its_commit_is_fenced(
     assert log.ends(topic, readable=True) < log.ends(topic)
     while timed_out and log.ends(topic, readable=True) < log.ends(topic):
         time.sleep(0.05)
-    epoch = log.init_producer(name)
-    log.append(name, epoch, {topic.name: table([b"successor"])})
+    successor = Appender(log, name)
+    successor.append({topic.name: table([b"successor"])})
     assert process.pid is not None
     os.kill(process.pid, signal.SIGCONT)
     process.join(30)
 
     assert process.exitcode == 42
-    log.append(name, epoch, {topic.name: table([b"again"])})
+    successor.append({topic.name: table([b"again"])})
     assert values_of(log, topic) == [b"successor", b"again"]
 
 

@@ -19,10 +19,10 @@ from admitone.core.errors import (
     Unreadable,
 )
 from admitone.transport.kafka.kafka_log import KafkaLog
+from tests.servers.appender import Appender
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_records import (
     THEIRS,
-    append,
     new_name,
     open_transaction,
     plainly,
@@ -62,11 +62,11 @@ def refused_and_the_rest(
     """Append, expect a refusal and nothing written, then publish the rest with the same producer."""
     name = new_name()
     with pytest.raises(RecordsRefused) as refusal:
-        append(log, name, records)
+        Appender(log, name).append(records)
     assert all(plainly(broker, topic) == [] for topic in records)
 
     rest = without(records, refusal.value.rows)
-    appended = append(log, name, rest)
+    appended = Appender(log, name).append(rest)
     for topic, each in rest.items():
         wanted = zip(
             each["partition"].to_pylist(),
@@ -125,7 +125,7 @@ def test_when_every_record_is_refused_every_record_is_named(
 ) -> None:
     topic, name = kafka_broker.new_topic(cleanup_policy="compact"), new_name()
     with pytest.raises(RecordsRefused) as refusal:
-        append(log, name, {topic: table(values(40), keys=[None] * 40)})
+        Appender(log, name).append({topic: table(values(40), keys=[None] * 40)})
 
     assert refusal.value.rows == {topic: list(range(40))}
     assert plainly(kafka_broker, topic) == []
@@ -138,7 +138,7 @@ def test_records_that_are_too_large_only_together_travel_in_smaller_batches(
     sent = [values(1_000), values(1_000)]
     partitions = [row % 2 for row in range(1_000)]
     given = [
-        append(log, name, {topic: table(each, partitions)}).offsets[topic].to_pylist()
+        Appender(log, name).append({topic: table(each, partitions)}).offsets[topic].to_pylist()
         for each in sent
     ]
 

@@ -12,6 +12,7 @@ import pytest
 
 from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, NotFound
+from admitone.simulation.log import SimulatedLog
 from admitone.transport.folder_log import FolderLog
 from admitone.transport.port import (
     OUTGOING_SCHEMA,
@@ -19,14 +20,18 @@ from admitone.transport.port import (
     Topic,
     Transport,
 )
+from tests.servers.appender import Appender
 from tests.support.logs import delete_topic
 from tests.support.pipeline import kafka_log
 
 OpenTransport = Callable[[], Transport]
 
 
-@pytest.fixture(params=["folder", "kafka"])
+@pytest.fixture(params=["folder", "kafka", "simulated"])
 def open_transport(request: pytest.FixtureRequest, tmp_path: Path) -> OpenTransport:
+    if request.param == "simulated":
+        log = SimulatedLog()
+        return lambda: log
     if request.param == "folder":
         return lambda: FolderLog(tmp_path / "log")
     broker = request.getfixturevalue("kafka_broker")
@@ -74,9 +79,9 @@ def test_what_was_appended_is_read_back_in_order_at_its_offsets(
     transport: Transport, name: str
 ) -> None:
     transport.create_topic(name, 2)
-    epoch = transport.init_producer(name)
-    first = transport.append(name, epoch, {name: records("a", "b")}).offsets[name]
-    second = transport.append(name, epoch, {name: records("c")}).offsets[name]
+    producer = Appender(transport, name)
+    first = producer.append({name: records("a", "b")}).offsets[name]
+    second = producer.append({name: records("c")}).offsets[name]
 
     given = [*first.to_pylist(), *second.to_pylist()]
     assert given == sorted(set(given))
@@ -140,12 +145,12 @@ def test_a_fenced_producer_leaves_nothing_behind(open_transport: OpenTransport, 
     zombie, successor = open_transport(), open_transport()
     zombie.create_topic(name, 1)
     old = zombie.init_producer(name)
-    new = successor.init_producer(name)
-    successor.append(name, new, {name: records("successor")})
+    new = Appender(successor, name)
+    new.append({name: records("successor")})
     with pytest.raises(Fenced):
         zombie.append(name, old, {name: records("zombie")})
 
-    successor.append(name, new, {name: records("again")})
+    new.append({name: records("again")})
     assert values_of(successor, name) == ["successor", "again"]
 
 
@@ -162,10 +167,9 @@ def test_producers_with_other_names_do_not_fence_each_other(
 
 def test_a_range_is_read_without_its_end(transport: Transport, name: str) -> None:
     topic = transport.create_topic(name, 1)
-    epoch = transport.init_producer(name)
+    producer = Appender(transport, name)
     offsets = [
-        transport.append(name, epoch, {name: records(value)}).offsets[name][0].as_py()
-        for value in "abcdef"
+        producer.append({name: records(value)}).offsets[name][0].as_py() for value in "abcdef"
     ]
     found = [
         row["value"]
@@ -180,10 +184,9 @@ def test_the_next_record_is_found_across_whatever_else_takes_offsets(
     transport: Transport, name: str
 ) -> None:
     topic = transport.create_topic(name, 1)
-    epoch = transport.init_producer(name)
+    producer = Appender(transport, name)
     first, second = (
-        transport.append(name, epoch, {name: records(value)}).offsets[name][0].as_py()
-        for value in "ab"
+        producer.append({name: records(value)}).offsets[name][0].as_py() for value in "ab"
     )
     # What was read is readable: a broker may answer a commit before it has marked it.
     assert values_of(transport, name) == ["a", "b"]
@@ -243,9 +246,9 @@ def test_appends_at_the_same_time_share_no_offset(open_transport: OpenTransport,
 
     def produce(producer: str) -> None:
         mine = open_transport()
-        epoch = mine.init_producer(producer)
+        mine_alone = Appender(mine, producer)
         for _ in range(10):
-            appended = mine.append(producer, epoch, {name: records("x", "y")})
+            appended = mine_alone.append({name: records("x", "y")})
             given.extend(appended.offsets[name].to_pylist())
         mine.close()
 
@@ -263,8 +266,8 @@ def test_append_time_never_goes_back(
     transport: Transport, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transport.create_topic(name, 1)
-    epoch = transport.init_producer(name)
-    first = transport.append(name, epoch, {name: records("a")}).published_at
+    producer = Appender(transport, name)
+    first = producer.append({name: records("a")}).published_at
     monkeypatch.setattr("time.time_ns", lambda: 1_000_000)
 
-    assert transport.append(name, epoch, {name: records("b")}).published_at >= first
+    assert producer.append({name: records("b")}).published_at >= first

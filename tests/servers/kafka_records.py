@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from admitone.core.errors import NeedsFence
 from admitone.transport.kafka.kafka_log import KafkaLog
-from admitone.transport.port import OUTGOING_SCHEMA, Appended, Topic
+from admitone.transport.port import OUTGOING_SCHEMA, Topic
 from tests.servers.kafka import KafkaBroker, read_committed
 from tests.support.pipeline import kafka_log
 
@@ -41,16 +40,6 @@ def table(
         },
         schema=OUTGOING_SCHEMA,
     )
-
-
-def append(log: KafkaLog, name: str, records: dict[str, pa.Table]) -> Appended:
-    """Append as the boundary does: behind a new fence where the producer needs one."""
-    epoch = log.init_producer(name)
-    while True:
-        try:
-            return log.append(name, epoch, records)
-        except NeedsFence:
-            epoch = log.init_producer(name)
 
 
 def publish(log: KafkaLog, topic: str, *values: bytes) -> list[int]:

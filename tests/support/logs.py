@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from admitone.simulation.log import SimulatedLog
 from admitone.transport.folder_log import FolderLog
 from admitone.transport.kafka.kafka_log import KafkaLog
 from admitone.transport.port import Topic, Transport
@@ -20,6 +21,9 @@ def delete_topic(transport: Transport, name: str) -> None:
         while transport.describe([name]):
             assert time.monotonic() < deadline, f"{name} does not go away"
             time.sleep(0.02)
+        return
+    if isinstance(transport, SimulatedLog):
+        transport.delete_topic(name)
         return
     assert isinstance(transport, FolderLog)
     with transport._manifest.transaction() as db:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from admitone.ledger.port import Ledger
+from admitone.ledger.stored_ledger import StoredLedger
+from admitone.simulation.evidence import SimulatedEvidence, url_of
+from admitone.simulation.ledger import SimulatedStore
 from tests.support import pipeline as support
 from tests.support.clocks import LedgerClock, clocked_postgres, clocked_sqlite
 from tests.support.ledgers import ONE, TWO, OpenLedger, postgres_ledger, sqlite_ledger
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "simulated"])
 def fresh_ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], OpenLedger]:
     """Make one empty store after the other, each of which can be opened again and again."""
     numbers = count(1)
@@ -28,7 +31,13 @@ def fresh_ledgers(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[]
         url = request.getfixturevalue("postgres_server").new_schema()
         return lambda: postgres_ledger(url)
 
-    return on_sqlite if request.param == "sqlite" else on_postgres
+    def simulated() -> OpenLedger:
+        store = SimulatedStore()
+        return lambda: StoredLedger(store)
+
+    made: dict[str, Callable[[], OpenLedger]]
+    made = {"sqlite": on_sqlite, "postgres": on_postgres, "simulated": simulated}
+    return made[request.param]
 
 
 @pytest.fixture
@@ -67,12 +76,14 @@ def either_ledger(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(support, "new_ledger", server.new_schema)
 
 
-@pytest.fixture(params=["folder", "memory", "file"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return an empty place for evidence."""
+@pytest.fixture(params=["folder", "memory", "file", "simulated"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Yield an empty place for evidence."""
+    simulated = SimulatedEvidence()
     places = {
         "folder": "kept",
         "memory": f"memory://{uuid.uuid4().hex}/kept",
         "file": f"file://{tmp_path}/by-url",
+        "simulated": url_of(simulated),
     }
-    return places[request.param]
+    yield places[request.param]  # noqa: PT022 - a simulated store is there as long as it is held

@@ -15,7 +15,8 @@ owner resolves by looking at the log. This file is about ownership; the steps ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from admitone.boundary.destination_topics import Topics
@@ -72,12 +73,15 @@ class Boundary:
         transport: Transport,
         clock: Clock = wall_clock,
         writable: Writable | None = None,
+        pause: Callable[[float], object] = time.sleep,
+        stopwatch: Clock = stopwatch,
     ) -> None:
         self.options = options
         self.ledger = ledger
         self.transport = transport
         self.clock = clock
-        self.stopwatch: Clock = stopwatch
+        self.stopwatch = stopwatch
+        self.pause = pause
         self._writable = writable
         self._checked_at = stopwatch()
         self._first_seen: dict[tuple[Source, int], int] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -341,5 +340,5 @@ class OwnedPartition:
             self._boundary.resolve_all(held[0].source, None)
             return 0.0
         pause = min(0.01 + waited, _LONGEST_WAIT_S)
-        time.sleep(pause)
+        self._boundary.pause(pause)
         return pause

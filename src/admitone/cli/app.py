@@ -18,6 +18,7 @@ from admitone.cli.output import Home, remember_home
 from admitone.cli.reconcile_command import reconcile
 from admitone.cli.run_commands import ingest, init, run, status
 from admitone.cli.serve_commands import serve, token
+from admitone.cli.simulate_command import simulate
 from admitone.cli.size_command import size
 
 app = typer.Typer(
@@ -53,7 +54,7 @@ app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(topics.app, name="topics")
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(init, demo, generate, ingest, run, serve, token, status, books, decisions, receipt),
-    *(reconcile, close, verify, top, item, trend, windows, recompute, size),
+    *(reconcile, close, verify, top, item, trend, windows, recompute, size, simulate),
 )
 for command in _COMMANDS:
     app.command()(command)

@@ -64,18 +64,22 @@ CHANGES_SCHEMA = pa.schema(
 """What a resolution says about deliveries of a block that was decided before."""
 
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=1))
+_AS_IT_IS = pa.ipc.IpcWriteOptions()
+_SMALL = 4_096
+"""So few bytes are not worth the half millisecond that a compressor for each of their columns takes."""
 
 
 def pack(table: pa.Table) -> bytes:
-    """Return a table as compressed bytes."""
+    """Return a table as bytes, compressed where it is not small."""
+    options = _COMPRESSED if table.nbytes > _SMALL else _AS_IT_IS
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=_COMPRESSED) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table.combine_chunks())
     return bytes(sink.getvalue())
 
 
 def unpack(packed: bytes) -> pa.Table:
-    """Return the table behind compressed bytes."""
+    """Return the table behind such bytes."""
     with pa.ipc.open_stream(pa.py_buffer(packed)) as reader:
         return reader.read_all()
 

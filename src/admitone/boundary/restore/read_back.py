@@ -16,6 +16,7 @@ of its own, and is put back from the records themselves; its duplicates and refu
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from operator import gt
@@ -25,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from admitone.boundary.producers import STREAM, Producer, producers_of
+from admitone.boundary.producers import DOOR, STREAM, SYNCHRONOUS_DOOR, Producer, producers_of
 from admitone.boundary.restore.log_contents import (
     Elsewhere,
     Published,
@@ -45,11 +46,20 @@ from admitone.boundary.restore.restored_partition import (
 )
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
+from admitone.core.wire import producer_id
 from admitone.evidence import open_store
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.decision_rows import SourcePartition, partition_document
-from admitone.ledger.model import NOTHING_DECIDED, Block, KnownEnds, Outcome, Source, SourceInfo
+from admitone.ledger.model import (
+    ADMISSION_STORE,
+    NOTHING_DECIDED,
+    Block,
+    KnownEnds,
+    Outcome,
+    Source,
+    SourceInfo,
+)
 from admitone.ledger.outcomes import ambiguous_admissions
 from admitone.settings import Settings
 from admitone.transport.port import Topic
@@ -308,6 +318,25 @@ class _Pipeline:
             self._ledger.register_source(source, pipeline, topic, topic_id, door, store)
             crash_point("restore.registered")
             self._epochs[source] = self._take_over(source)
+        if self._boundary.options.store == ADMISSION_STORE:
+            self._take_over_silent_slots()
+
+    def _take_over_silent_slots(self) -> None:
+        """Catch up with slots of the door that published nothing since the copy; the log may know their epochs.
+
+        Slots are taken from the first on, so the first one that nobody ever had is the last to look at.
+        """
+        options, cluster = self._boundary.options, self._boundary.transport.cluster
+        door = producer_id(options.pipeline, DOOR, cluster, DOOR)
+        for number in itertools.count():
+            source = Source(door, number)
+            if source not in self._epochs:
+                self._ledger.register_source(
+                    source, options.pipeline, DOOR, DOOR, SYNCHRONOUS_DOOR, options.store
+                )
+                self._epochs[source] = self._take_over(source)
+                if self._epochs[source][1] == 1:
+                    return
 
 
 def _some(

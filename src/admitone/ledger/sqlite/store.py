@@ -29,7 +29,7 @@ class SqliteStore:
     """A `Store` on a SQLite file."""
 
     def __init__(self, path: Path, *, read_only: bool = False, clock: Clock = wall_clock) -> None:
-        functions: dict[str, Callable[..., int]] = {"may_hold": _may_hold, "now_ms": clock}
+        functions: dict[str, Callable[..., int]] = {"may_hold": may_hold_name, "now_ms": clock}
         self._database = Database(path, MIGRATIONS, functions, read_only=read_only)
 
     def run(self, work: Callable[[Rows], T], *, durable: bool = True) -> T:
@@ -88,7 +88,8 @@ class SqliteStore:
         self._database.close()
 
 
-def _may_hold(packed: bytes, name: int) -> bool:
+def may_hold_name(packed: bytes, name: int) -> bool:
+    """Answer the statement's `may_hold`: SQLite's integers have a sign."""
     return may_hold(packed, name & 0xFFFF_FFFF_FFFF_FFFF)
 
 

@@ -1,0 +1,123 @@
+"""A history: what happens to a world, step by step, all of it decided by a seed.
+
+A step has a number and draws what it needs from the seed and that number alone, so that any of them can be left out and
+the others stay what they are. Between two steps participants make some calls. At the end the faults stop and
+everything is started again, a few times; what is not done by then never will be.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+from typing import Final, NamedTuple
+
+from admitone.simulation.promises import Violation, violations
+from admitone.simulation.steps import Step, Steps
+from admitone.simulation.world import LONG, SHORT, Setup, World
+
+_ROUNDS: Final = 6
+_MINUTE: Final = 60_000
+_MOST_CALLS: Final = 3_000
+_OFTEN: Final[dict[Step, float]] = {
+    Steps.deliver: 4, Steps.query: 5, Steps.request: 3, Steps.fault: 8, Steps.kill: 2,
+    Steps.reconcile: 1.5, Steps.release: 0.8, Steps.discard: 0.4, Steps.give_up: 0.2, Steps.look: 0.5,
+    Steps.jump: 0.4, Steps.hide: 0.4, Steps.later: 0.4,
+}  # fmt: skip
+
+
+class Told(NamedTuple):
+    """What came of a history."""
+
+    seed: int
+    steps: tuple[int, ...]
+    """The numbers of the steps that happened."""
+    calls: int
+    faults: Counter[str]
+    violations: tuple[Violation, ...]
+    trace: list[str]
+
+
+def steps_of(seed: int, *, careless: bool = False) -> tuple[Setup, list[Step]]:
+    """Return what a seed decides: on what a history is run, and its steps.
+
+    Careless operators restore a ledger while everything runs on.
+    """
+    random = Random(f"{seed}/setup")
+    retention = random.choice((LONG, LONG, LONG, SHORT))
+    setup = Setup(
+        partitions=random.choice((1, 2, 2)),
+        max_block=random.choice((1, 2, 3, 8)),
+        retention_ms=retention,
+        cache=random.choice((0, 16)),
+        eagerness=random.choice((0.0, 0.5, 0.9)),
+        evidence=random.random() < 0.05,
+        compacted=random.random() < 0.05,
+    )
+    weights = dict(_OFTEN)
+    if retention == SHORT:
+        weights[Steps.later] = 2
+    if setup.evidence:
+        weights |= {Steps.close: 2, Steps.write_evidence: 1}
+    if setup.compacted:
+        weights[Steps.compact] = 2
+    if random.random() < 0.05:
+        weights[Steps.truncate] = 1
+    if random.random() < 0.1:
+        weights[Steps.hide] = 4
+    drawn = random.choices([*weights], [*weights.values()], k=random.randint(2, 7))
+    if random.random() < 0.1:
+        copied, restored = sorted(random.sample(range(len(drawn) + 1), 2))
+        drawn.insert(restored, Steps.restore_beside if careless else Steps.restore)
+        drawn.insert(copied, Steps.back_up)
+    return setup, [Steps.deliver, Steps.query, *drawn]
+
+
+def run_history(seed: int, chosen: Sequence[int] | None = None, *, careless: bool = False) -> Told:
+    """Let a history happen, or some of its steps, and judge what was seen of it."""
+    setup, kinds = steps_of(seed, careless=careless)
+    numbers = tuple(range(len(kinds)) if chosen is None else chosen)
+    world = World(setup, Random(f"{seed}/turns"))
+    steps = Steps(world)
+    schedule, seen = world.schedule, world.seen
+    try:
+        for number in numbers:
+            random = Random(f"{seed}/{number}")
+            schedule.trace.append(f"step {number}: {kinds[number].__name__}")
+            kinds[number](steps, random)
+            schedule.run(random.randrange(30))
+        schedule.trace.append("the faults stop")
+        _finish(world, steps)
+        # A log that lost records may rightly keep a restored ledger from catching up.
+        world.look(at_the_end=not (steps.is_behind and steps.loses_records))
+        if not steps.loses_records:
+            seen.unsettled, seen.unanswered = world.unsettled(), len(steps.unanswered)
+    finally:
+        schedule.end()
+    faults = schedule.struck + steps.happened
+    return Told(seed, numbers, schedule.calls, faults, tuple(violations(seen)), schedule.trace)
+
+
+def _finish(world: World, steps: Steps) -> None:
+    """Start everything again until nothing is left to do."""
+    schedule = world.schedule
+    schedule.wake_all()
+    for left in reversed(range(_ROUNDS)):
+        schedule.run(_MOST_CALLS)
+        done = not (world.undecided() or steps.unanswered or world.unsettled() or steps.is_behind)
+        if schedule.participants and not left:
+            world.seen.stuck = f"{schedule.participants[0].name} makes calls without end"
+        if done or not left:
+            return
+        # Longer each time: a lease may have been taken by a clock that was wrong.
+        steps.wait(_MINUTE * 10 ** (_ROUNDS - left - 1))
+        clock = world.machines[0]
+        if steps.is_behind:
+            steps.start_reconciliation(clock)
+            continue
+        if steps.unanswered:
+            steps.open_lane(clock, 0, list(steps.unanswered))
+        if world.undecided():
+            steps.start_query(clock, 8)
+        elif world.unsettled():
+            steps.start_reconciliation(clock)
