@@ -15,7 +15,9 @@ from admitone.core.decisions import AdmissionState, Meaning
 from admitone.evidence.audit import closing
 from admitone.ledger import block_transactions, segments, sources
 from admitone.ledger.stored_ledger import StoredLedger
+from admitone.simulation.drawn_history import run_history
 from admitone.simulation.log import SimulatedLog
+from admitone.simulation.promises import SAFETY
 from admitone.transport.port import Topic
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -96,9 +98,9 @@ def cache_answers_for_unsettled_blocks(patch: pytest.MonkeyPatch) -> None:
         return known(self, asked)
 
     def remembered(self: TopicPartition, claimed: Any) -> None:
-        if self.cache is not None:
+        if self._memory.pairs is not None:
             size = claimed.block.deliveries
-            self.cache.add(facts[id(self)].slice(0, size), claimed, ())
+            self._memory.pairs.add(facts[id(self)].slice(0, size), claimed, ())
         check(self, claimed)
 
     patch.setattr(TopicPartition, "_known", noted)
@@ -156,3 +158,19 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     gate_is_always_green,
     epoch_not_read_again,
 )
+
+
+def first_broken(mutation: Mutation, *likely: int) -> int | None:
+    """Return a seed whose history breaks a promise only once the remedy is taken out; likely ones are tried first."""
+    for seed in (*likely, *range(1_000)):
+        with pytest.MonkeyPatch.context() as patch:
+            mutation(patch)
+            broken = is_unsafe(seed)
+        if broken and not is_unsafe(seed):
+            return seed
+    return None
+
+
+def is_unsafe(seed: int) -> bool:
+    """Tell whether something happens in a history that must never happen."""
+    return any(each.kind == SAFETY for each in run_history(seed).violations)
