@@ -20,7 +20,7 @@ FOREIGN_SOURCE: Final = (0, -1)
 HEADERS_READ: Final = (Header.STREAM_TIME, Header.EVENT_TIME)
 """The headers of an admitted record that counting needs."""
 STREAM_TIME, EVENT_TIME, POSITION = "stream_time", "event_time", "position"
-"""The columns they come in where somebody has taken them out of the headers already."""
+"""The columns they come in where the source has taken them out of the headers already."""
 
 Flags = npt.NDArray[np.bool_]
 

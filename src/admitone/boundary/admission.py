@@ -182,7 +182,7 @@ class Boundary:
     def has_outlasted_its_lease(self, block: Block) -> bool:
         """Tell whether this process has seen a block in flight for a whole lease.
 
-        Whoever waits measures the waiting itself: no clock that jumps, or differs between machines, seizes anything.
+        The worker that waits measures it itself: no clock that jumps, or differs between machines, seizes anything.
         """
         now = self.stopwatch()
         since = self._first_seen.setdefault((block.source, block.block_id), now)
@@ -210,7 +210,7 @@ class Boundary:
     def resolve_all(self, source: Source, generation: int | None) -> tuple[int, int]:
         """Take a source over and resolve what it has in flight; return the epochs it is held under.
 
-        Without a generation it is seized from whoever let it lie.
+        Without a generation it is seized from the worker that let it lie.
         """
         epoch, producer_epoch = self.take_over(source, generation)
         for block in self.in_flight(source):
@@ -218,7 +218,7 @@ class Boundary:
         return epoch, producer_epoch
 
     def take_over(self, source: Source, generation: int | None) -> tuple[int, int]:
-        """Take the epoch of a source, fence whoever had it, and make sure that nobody came later."""
+        """Take the epoch of a source, fence the worker that had it, and make sure that no other came later."""
         epoch = self.ledger.take_epoch(source, generation)
         crash_point("boundary.owned")
         return epoch, self.fence(source, epoch)

@@ -1,7 +1,7 @@
 """The destination topics under their contracts: which may be written to, and who accepted them (RTE-4).
 
 A topic is known by its id. The first one that is as agreed is accepted by itself; whatever takes its place later
-waits for somebody's word. Until then, and while anything else about a topic differs, nothing is admitted to it.
+waits for an operator's word. Until then, and while anything else about a topic differs, nothing is admitted to it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Each worker holds a numbered slot, which is a source partition like any other: its deliveries get the slot's next
 numbers, go through the same five steps and are journaled at their claim. Numbers count what was decided: a block that
-is proved absent gives its own back, and whoever sent it got no answer and sends it again.
+is proved absent gives its own back, and the client that sent it got no answer and sends it again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Slot(OwnedPartition):
 
 
 class DoorSlot:
-    """One slot of the synchronous door, held until somebody else takes it over."""
+    """One slot of the synchronous door, held until another worker takes it over."""
 
     def __init__(self, boundary: Boundary, number: int) -> None:
         options = boundary.options

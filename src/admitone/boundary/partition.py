@@ -308,7 +308,7 @@ class OwnedPartition:
         self._epoch = self._ledger.take_epoch(self.source, self._generation)
         in_flight = self._boundary.in_flight(self.source)
         if not in_flight:
-            raise error  # Somebody who waited for it was faster; the next owner reads on from the mark.
+            raise error  # A worker that waited for it was faster; the next owner reads on from the mark.
         (row,) = in_flight
         try:
             self._producer_epoch = self._boundary.fence(self.source, self._epoch)
@@ -333,7 +333,7 @@ class OwnedPartition:
         return marks_of(self._ledger.upstreams(self.source)) if self._replays else {}
 
     def _wait(self, blocked: Blocked, waited: float) -> float:
-        """Wait, without any claims, until somebody else's block is decided; resolve it when its lease ran out."""
+        """Wait, without any claims, until another worker's block is decided; resolve it when its lease ran out."""
         assert blocked.by_block is not None
         held = self._ledger.blocks(states=[BlockState.IN_FLIGHT], ids=[blocked.by_block])
         if held and self._boundary.has_outlasted_its_lease(held[0]):

@@ -50,7 +50,7 @@ def release_door_of(pipeline: str, topic: str, topic_id: str) -> Producer:
 
 
 def producers_of(infos: Iterable[SourceInfo], cluster: str) -> dict[int, Producer]:
-    """Return, by its id, everybody who may publish for the pipelines of these sources."""
+    """Return, by its id, every producer that may publish for the pipelines of these sources."""
     found: dict[int, Producer] = {}
     streams: dict[str, list[Producer]] = defaultdict(list)
     for info in infos:

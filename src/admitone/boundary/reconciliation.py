@@ -258,7 +258,7 @@ def _late_producer(block: Block) -> str:
 
 
 def _fence_late(boundary: Boundary, block: Block, epoch: int, producer: str) -> int:
-    """Fence whoever publishes late for a source, and make sure that nobody took it over meanwhile."""
+    """Fence who publishes late for a source, and make sure that no worker took it over meanwhile."""
     producer_epoch = boundary.transport.init_producer(producer)
     boundary.ledger.check_epoch(block.source, epoch)
     return producer_epoch
@@ -268,7 +268,7 @@ def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Bloc
     """Give a block of unknown fate up: its identities are never published again."""
     block = boundary.ambiguous(block_id)
     epoch, _ = boundary.take_over(block.source, None)
-    # Whoever publishes it late right now must not finish afterwards.
+    # A process that publishes it late right now must not finish afterwards.
     _fence_late(boundary, block, epoch, _late_producer(block))
     boundary.ledger.resolve(
         block,
@@ -290,7 +290,7 @@ def _unsettled(
             block
             for block in unsettled
             if block.source == info.source
-            # What somebody is deciding is better left to them; who names the source is the one.
+            # What a worker is deciding is better left to it; a caller that names the source is that worker.
             and (
                 source is not None
                 or block.state is BlockState.AMBIGUOUS

@@ -2,7 +2,7 @@
 
 found on the log                     SETTLED, pinned where they are
 none of them is                      ABORTED, its deliveries are read again
-the log cannot tell                  AMBIGUOUS, kept until somebody can
+the log cannot tell                  AMBIGUOUS, kept until it can
 """
 
 from __future__ import annotations

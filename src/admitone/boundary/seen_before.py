@@ -1,8 +1,9 @@
 """A ledger never goes back. One that did is noticed by those who remember how far it was.
 
 A database fails over to a standby that lagged, or a file is put back, under a running pipeline: then marks are lower
-than they were, blocks are gone, and their numbers are given again. Whoever went on would leave out what the lost blocks
-decided, admit again what they admitted, and name blocks that mean something else now. So before anything is decided
+than they were, blocks are gone, and their numbers are given again. A worker that went on would leave out what the lost
+blocks decided, admit again what they admitted, and name blocks that mean something else now. So before anything is
+decided
 
 - the driver compares every source of the ledger with the furthest it saw it, at both ends of each batch,
 - a task compares its source with what the driver saw, because it may ask another server,

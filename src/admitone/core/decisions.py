@@ -90,7 +90,7 @@ class Action(StrEnum):
     PUBLISHED_LATE = "PUBLISHED_LATE"
     """It was proved absent and published under numbers of its own."""
     RETRACTED = "RETRACTED"
-    """Somebody gave it up: it is never published again."""
+    """An operator gave it up: it is never published again."""
     RELEASED = "RELEASED"
     """A quarantined delivery was delivered again, through a door of its own."""
     KEPT_FIRST = "KEPT_FIRST"

@@ -13,7 +13,7 @@ AdmitoneError
 ├── IntegrityError          exit 7   stored evidence contradicts itself
 ├── ContractDrift           exit 7   a topic is not as agreed
 ├── Fenced                  exit 1   a successor took over; this worker must stop
-├── MarkMoved               exit 1   progress was made by somebody else since it was read
+├── MarkMoved               exit 1   progress was made by another worker since it was read
 └── NotFound                exit 1   what was asked for does not exist
 
 Every message carries the error's code, because that is all that survives a worker's traceback, and says what

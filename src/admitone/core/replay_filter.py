@@ -6,7 +6,7 @@ raises that mark. This holds as long as records are read in the order of the des
 as long as an upstream's records reach that partition in source order.
 
 *Order violations* are returns: a record whose offset is not above that of the record before it of the same upstream.
-One for each batch that was written again is normal. Many say that somebody repartitioned, interleaved two writers
+One for each batch that was written again is normal. Many say that a job repartitioned, interleaved two writers
 under one id, or wrote several records under one offset, and then the filter drops what is no replay. The count cannot
 be sharper: offsets have gaps wherever something was filtered, compacted or aborted upstream, so a record
 that is missing leaves no trace, and an original that comes too late looks exactly like a replay.

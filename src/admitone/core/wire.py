@@ -8,7 +8,7 @@ a producer and partition:
     offset        int64    8 bytes   the source offset
 
 Example: producer 1, partition 2, offset 3 is 0000000000000001 00000002 0000000000000003. It is a record's key or, where
-the key is somebody's business key, its header `position`; a reader asks `positions_of`, so it does not matter which.
+the key is a business key, its header `position`; a reader asks `positions_of`, so it does not matter which.
 
 Headers are UTF-8, numbers in decimal digits; hashes and positions are bytes. Of several with one name the last counts.
 """

@@ -24,7 +24,7 @@ def set_aside(store: EvidenceStore, path: str) -> str | None:
     place = f"{SET_ASIDE}/{path}"
     if _bytes(store, place) not in (None, data):
         place += f"~{hashlib.sha256(data).hexdigest()[:16]}"
-    # Durable there before it goes from here: whoever is interrupted in between has it twice.
+    # Durable there before it goes from here: an interruption in between leaves it twice.
     store.write(place, data)
     store.delete(path)
     return place

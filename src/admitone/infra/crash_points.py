@@ -2,7 +2,7 @@
 
 `ADMITONE_FAULT=name@n:action[:marker]` arms one of them: at the n-th passage of `name` the process
 kills itself (`kill`) or suspends itself (`stop`), after leaving its pid in the marker file so that
-whoever armed it knows. Forked workers inherit the setting; with a marker only the first process to
+the test that armed it knows. Forked workers inherit the setting; with a marker only the first process to
 get there acts. Unarmed, a crash point costs one comparison.
 """
 
@@ -57,7 +57,7 @@ RESTORE_POINTS: Final = (
 )
 # Between the records and the request to commit them.
 KAFKA_POINTS: Final = ("kafka.delivered",)
-# Inside a transaction, where the write lock is held: a process suspended there holds up everybody, so these
+# Inside a transaction, where the write lock is held: a process suspended there holds up all others, so these
 # are only for being killed at.
 LEDGER_POINTS: Final = (
     "ledger.claim_written",

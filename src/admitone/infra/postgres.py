@@ -12,7 +12,7 @@ A server that no longer knows a number whose COMMIT it had answered is an older 
 lagged. That is noticed on the first new connection, before anything is done on it.
 
 The row tells the truth after a crash or a failover too. The id of the transaction (`pg_xact_status`) would not: after a
-crash, ids that had not reached the disk are given out again and name somebody else's transaction.
+crash, ids that had not reached the disk are given out again and name another client's transaction.
 """
 
 from __future__ import annotations

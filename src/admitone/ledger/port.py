@@ -155,12 +155,12 @@ class Ledger(LedgerReader, Protocol):
     def take_epoch(self, source: Source, generation: int | None, beyond: int = 0) -> int:
         """Take over a source partition, or raise `Fenced` when the generation is not the current one.
 
-        Without a generation the source is seized from whoever has it, to resolve what it left in flight. The epoch is
+        Without a generation the source is seized from its worker, to resolve what it left in flight. The epoch is
         higher than any before and than `beyond`: a ledger that was restored may have to catch up with the log.
         """
 
     def check_epoch(self, source: Source, epoch: int) -> None:
-        """Raise `Fenced` when somebody else took the source over."""
+        """Raise `Fenced` when another worker took the source over."""
 
     def mark(self, source: Source) -> Mark:
         """Return how far the source is decided."""
@@ -187,7 +187,7 @@ class Ledger(LedgerReader, Protocol):
     ) -> None:
         """Settle, abort or give up a claimed block; marks move unless it is aborted.
 
-        `claimed` are its facts and verdicts, where whoever claimed it still has them.
+        `claimed` are its facts and verdicts, where the worker that claimed it still has them.
         """
 
     def refuse(self, block: Block, epoch: int, ordinals: Sequence[int]) -> Block:

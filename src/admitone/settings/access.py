@@ -18,7 +18,7 @@ class TokenSettings(Section):
 
 
 class AccessSettings(Section):
-    """Without tokens everybody who reaches the service may do everything, so it only listens on this machine."""
+    """Without tokens every client that reaches the service may do everything, so it only listens on this machine."""
 
     tokens: tuple[TokenSettings, ...] = ()
 

@@ -92,7 +92,7 @@ class SimulatedStore(SqliteStore):
             self._connection = _connected(copy, self._clock)
 
     def close(self) -> None:
-        """Do nothing: whoever else uses the database goes on."""
+        """Do nothing: others that use the database go on."""
 
     def _transaction(self, work: Callable[[Rows], T]) -> T:
         with self._lock:

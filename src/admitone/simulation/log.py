@@ -1,7 +1,7 @@
 """A log in memory that behaves as Kafka does where that is harder than a folder.
 
 An append is a transaction of two requests: its records get offsets first and become readable with the commit. In
-between the transaction is open and hides what other producers commit behind it. Whoever takes a producer's name over
+between the transaction is open and hides what other producers commit behind it. Who takes a producer's name over
 aborts what the last holder left open. Commits and aborts take an offset themselves, so that offsets have gaps.
 """
 
@@ -157,7 +157,7 @@ class SimulatedLog:
             )
 
     def close(self) -> None:
-        """Do nothing: whoever else uses the log goes on."""
+        """Do nothing: others that use the log go on."""
 
     # What happens to a log behind the back of those who use it.
 

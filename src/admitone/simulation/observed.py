@@ -96,7 +96,7 @@ class Observed:
 
     retention_ms: int
     newest: int = 0
-    """The newest event time that was sent by anybody."""
+    """The newest event time that any client sent."""
     delivered: dict[Position, Event | None] = field(default_factory=dict)
     """By position on the raw log; None where it is no event."""
     readable: list[Readable] = field(default_factory=list)

@@ -68,7 +68,7 @@ class CalledLog:
         return iter(self._call("log.read", lambda: list(self._log.read(*place))))
 
     def close(self) -> None:
-        """Do nothing: the log is everybody's."""
+        """Do nothing: all participants share the log."""
 
 
 @dataclass(slots=True)
@@ -214,7 +214,7 @@ def reconciliation(stores: Stores, clock: Clock) -> None:
     boundary = stores.boundary(clock)
     topics = [contract.topic for contract in boundary.options.contracts]
     refuse_older_ledger(boundary.ledger, boundary.transport, topics)
-    for _ in reconcile(boundary):
+    for _ in reconcile(boundary, by_operator=True):
         pass
 
 

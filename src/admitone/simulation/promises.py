@@ -113,8 +113,12 @@ def _unexplained(
         if wrong:
             yield Violation(SAFETY, wrong[0], f"{position} is {decision}, but {wrong[1]}")
     if look.at_the_end:
+        # An operator may give up what is on the log, where the log cannot tell.
+        given_up = {
+            each.identity for each in look.decisions.values() if each.reason == "IDENTITY_RETRACTED"
+        }
         for place, event in places.items():
-            if place not in claimed:
+            if place not in claimed and event.identity not in given_up:
                 yield Violation(
                     SAFETY, 3, f"{event.identity} is readable at {place}, nobody admitted it"
                 )

@@ -137,7 +137,7 @@ class Schedule:
         self.wait(lambda: self.time.now >= wakes_at)
 
     def run(self, calls: int) -> None:
-        """Give out so many turns, or as many as anybody wants."""
+        """Give out so many turns, or as many as the participants want."""
         last: Participant | None = None
         until = self.calls + calls
         while self.calls < until:
@@ -170,7 +170,7 @@ class Schedule:
         self._on_their_way.clear()
 
     def end(self) -> None:
-        """End everybody who is left."""
+        """End every participant that is left."""
         for participant in self.participants:
             participant.killed = True
             # One that never had a turn does not catch it.
@@ -231,7 +231,7 @@ class Schedule:
                 _arrives(effect)
 
     def _wake_suspended(self) -> bool:
-        """Wake whoever is suspended; tell whether anybody is."""
+        """Wake the participants that are suspended; tell whether there are any."""
         suspended = [each for each in self.participants if each.sleeps_until > self.calls]
         for participant in suspended:
             participant.sleeps_until = 0

@@ -34,7 +34,7 @@ def fresh_checkpoint(folder: Path, query: str) -> Path:
 def batch_ends(checkpoint: Path, batch_id: int) -> dict[str, dict[int, int]]:
     """Return the next offset after a batch, by topic as its source names it, and partition.
 
-    Spark notes it before it runs the batch. Nothing is known where somebody deleted the folder meanwhile.
+    Spark notes it before it runs the batch. Nothing is known where an operator deleted the folder meanwhile.
     """
     try:
         noted = (checkpoint / "offsets" / str(batch_id)).read_bytes()

@@ -36,7 +36,7 @@ _FLAT: Final = (
     f"CASE WHEN size(headers) > 0 THEN to_json(headers) END AS {PACKED_HEADERS}",
 )  # fmt: skip
 _FOUND: Final = "try_element_at(filter(headers, h -> h.key = '{name}'), -1).value"
-# The boundary writes them in this place; whoever else writes to a topic may write them anywhere.
+# The boundary writes them in this place; other producers may write them anywhere.
 _PLACED: Final = (
     "CASE WHEN get(headers, {place}).key = '{name}' THEN get(headers, {place}).value"
     f" ELSE {_FOUND} END"
@@ -101,7 +101,7 @@ def kafka_stream(
 def handed_ends(batch: DataFrame) -> dict[str, dict[int, int]]:
     """Return the next offset after what the tasks of a micro-batch are given, by topic and partition.
 
-    Asked of the tasks themselves: what stands in a checkpoint folder is only what Spark, or somebody else, wrote there.
+    Asked of the tasks themselves: what stands in a checkpoint folder is only what a program wrote there.
     """
     ends: dict[str, dict[int, int]] = {}
     for task in batch._jdf.queryExecution().analyzed().rdd().partitions():

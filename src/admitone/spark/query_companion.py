@@ -1,4 +1,4 @@
-"""What goes on beside a query's batches, and how whoever runs the query asks after it."""
+"""What goes on beside a query's batches, and how the driver asks after it."""
 
 from __future__ import annotations
 

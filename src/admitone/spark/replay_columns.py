@@ -140,7 +140,7 @@ def _in_its_place(position: Column, announced: list[int] | None, partitions: int
     misplaced = is_metadata(position, announced) & (expected != F.col("partition"))
     drift = ContractDrift(
         f"A record does not lie where its source partition belongs among {partitions} partitions: the number of"
-        " partitions changed, or somebody writes with another partitioner.",
+        " partitions changed, or a producer writes with another partitioner.",
         "start again with a new checkpoint once everything written before the change is read",
     )
     return F.when(misplaced, _raised(drift, "binary")).otherwise(position)

@@ -99,7 +99,7 @@ def raw_topic(settings: Settings, transport: Transport) -> Topic:
 
 
 def dedup_source(settings: Settings, transport: Transport) -> Topic:
-    """Return the topic a dedup pipeline reads: the raw topic, or one that is somebody else's and is there already."""
+    """Return the topic a dedup pipeline reads: the raw topic, or one of other programs that is there already."""
     name = settings.dedup_source
     if name == settings.transport.raw_topic:
         return raw_topic(settings, transport)

@@ -155,7 +155,7 @@ class _Pipeline:
         self._epochs = {source: self._take_over(source) for source in infos}
         for block in boundary.in_flight():
             if block.source in infos:
-                # Whoever decided it since may have cut it elsewhere; it is claimed again like the rest.
+                # The worker that decided it since may have cut it elsewhere; it is claimed again like the rest.
                 outcome = Outcome(BlockState.ABORTED, None, None, boundary.clock())
                 self._ledger.conclude(block, self._epochs[block.source][0], outcome)
                 crash_point("restore.aborted")

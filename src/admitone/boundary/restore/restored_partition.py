@@ -54,7 +54,7 @@ class Cut(Exception):
 
 
 class Waits(Exception):
-    """The next delivery is somebody else's duplicate: that source comes first."""
+    """The next delivery is a duplicate of another source's: that source comes first."""
 
     def __init__(self, source: Source, offset: int) -> None:
         self.source, self.offset = source, offset

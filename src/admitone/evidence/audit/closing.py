@@ -119,13 +119,13 @@ def close_run(
         _take_back(run_id, ledger, store)
         raise
     if store.read(closure_path(run_id)) != data:
-        # Somebody who was refused wrote after us.
+        # An operator who was refused wrote after us.
         store.write(closure_path(run_id), data)
     return Closing(gate, artifact, set_aside=[path for path in aside if path is not None])
 
 
 def _take_back(run_id: str, ledger: Ledger, store: EvidenceStore) -> None:
-    """Leave the artifact of whoever closed the run first, or none."""
+    """Leave the artifact of the operator who closed the run first, or none."""
     closed = ledger.closure(run_id)
     if closed is None:
         store.delete(closure_path(run_id))

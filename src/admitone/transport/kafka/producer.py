@@ -288,7 +288,7 @@ class KafkaProducer:
         return NotWritten(told.problem, told.remedy)
 
     def _unknown(self, error: KafkaError) -> AdmitoneError:
-        """Return what to say where the records may be on the log: whoever wants to know has to look."""
+        """Return what to say where the records may be on the log: the worker has to look."""
         if error.code() in FENCED:
             return self._fenced(error)
         told = explained(self._reason(error), f"publishing as {self._name!r}")
