@@ -39,6 +39,9 @@ DONE_ELSEWHERE = {
     "docs/guide/closing-a-run.md": {
         'admitone quarantine discard --block N --reason "the topic was lost"': LOST_TOPIC
     },
+    "docs/guide/postgresql.md": {
+        'admitone quarantine discard --block N --reason "given up before the restore"': LOST_TOPIC
+    },
     "docs/guide/cluster.md": {
         # On several machines; the end of the page has the same on one.
         "admitone run": CLUSTER,
