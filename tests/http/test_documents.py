@@ -43,6 +43,7 @@ from admitone.service.http import server
 from admitone.service.http.api import ROUTERS, create_app
 from admitone.service.live.live_feed import GatePart, LagPart, SecondRates, Trouble
 from admitone.settings import Settings
+from admitone.simulation.simulator import SimulationDocument
 from admitone.spark.checkpoints import state_checkpoint, write_figures
 from admitone.transport.ingest import IngestDocument
 from tests.protocol.test_ambiguity import flaky
@@ -81,6 +82,7 @@ DESCRIBED: dict[str, Any] = {
     "windows": WindowLines | TotalsOfList,
     "recompute": RecomputeDocument,
     "size": Size,
+    "simulate": SimulationDocument,
 }
 
 LINES = {"decisions": Decision, "quarantine list": Decision}
@@ -174,6 +176,7 @@ def a_day_with_everything(story: Story, monkeypatch: pytest.MonkeyPatch) -> None
     story.ask("serve")
     story.ask("token", "wall", "--role", "read")
     story.ask("size", "--profile", "unique")
+    story.ask("simulate", "--seed", "43", "--histories", "3")
     assert all(story.ask("status")["dedup"].values()) is False
     story.ask("books")
     rows = story.ask("decisions")["decisions"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from admitone.cli.output import Json, err, number, out, present, table
+from admitone.cli.output import Home, Json, err, number, out, present, table
 
 if TYPE_CHECKING:
     from admitone.simulation.simulator import Simulation
@@ -35,6 +35,7 @@ def simulate(
         bool,
         typer.Option("--careless", help="Let operators restore ledgers while everything runs on."),
     ] = False,
+    home: Home = None,
     as_json: Json = False,
 ) -> None:
     """Run simulated histories of the boundary, on stores in memory; exit 7 if one breaks a promise."""
