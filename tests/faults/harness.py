@@ -105,7 +105,11 @@ def attempt(home: Path, max_block: int, fault: str | None) -> None:
     arm(fault)
     settings = settings_for(home, max_block)
     boundary = open_boundary(settings)
-    finish(settings, boundary, raw_topic(settings, boundary.transport))
+    try:
+        topic = raw_topic(settings, boundary.transport)
+    except ServiceUnreachable:
+        os._exit(UNREACHABLE)
+    finish(settings, boundary, topic)
 
 
 def finish(settings: Settings, boundary: Boundary, topic: Topic) -> NoReturn:
