@@ -45,7 +45,7 @@ EVENTS = [event(f"e{number}") for number in range(6)]
 NAMES = [f"e{number}" for number in range(6)]
 
 
-@pytest.mark.parametrize("word", ["not-written", "lost-before"])
+@pytest.mark.parametrize("word", ["not-written", "lost-before", "fenced"])
 def test_what_was_not_written_is_given_back_and_read_again(word: str, tmp_path: Path) -> None:
     pipeline, _ = flaky(tmp_path, "fine", word)
     pipeline.ingest(*EVENTS)
@@ -68,6 +68,16 @@ def test_a_block_whose_producer_must_be_fenced_first_is_published_behind_the_fen
 
     assert on_the_log(pipeline) == NAMES
     assert transport.appends == 4
+    assert {row["verdict"] for row in pipeline.decisions()} == {"ADMITTED"}
+    assert pipeline.problems() == []
+
+
+def test_what_a_log_that_fenced_without_a_successor_took_is_found(tmp_path: Path) -> None:
+    pipeline, _ = flaky(tmp_path, "fenced-after")
+    pipeline.ingest(*EVENTS)
+    pipeline.run()
+
+    assert on_the_log(pipeline) == NAMES
     assert {row["verdict"] for row in pipeline.decisions()} == {"ADMITTED"}
     assert pipeline.problems() == []
 

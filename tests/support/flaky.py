@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from admitone.core.errors import NeedsFence, NotWritten, RecordsRefused
+from admitone.core.errors import Fenced, NeedsFence, NotWritten, RecordsRefused
 from admitone.transport.port import Appended, Transport
 
 
@@ -21,6 +21,8 @@ class Flaky:
     down-before   as lost-before, and nothing answers any more until `heal`
     down-after    as lost-after, and nothing answers any more until `heal`
     refuse        refuses the first record of each topic, for good
+    fenced        writes nothing, and says that the producer is fenced, though nobody took its name over
+    fenced-after  writes, and says the same
     needs-fence   writes nothing, and nothing more before the producer is taken over again
     """
 
@@ -75,6 +77,8 @@ class Flaky:
             appended = self._transport.append(name, epoch, records)
             if word == "fine":
                 return appended
+        if word.startswith("fenced"):
+            raise Fenced("the transaction took too long")
         raise TimeoutError("no answer from the log")
 
     def _refuse(self, records: dict[str, pa.Table]) -> None:

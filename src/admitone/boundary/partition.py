@@ -223,13 +223,15 @@ class OwnedPartition:
     def _publish_and_settle(self, block: ReadBlock, claimed: Claimed) -> Admitted:
         try:
             placed, refused = self._publish(block, claimed)
-        except Fenced:
-            raise
         except NotWritten:
             # Certain, also where looking could not tell: a topic may have gone since the claim.
             self._give_back(claimed.block)
             raise
         except Exception as error:
+            if isinstance(error, Fenced):
+                # A log also fences a client that it did not hear from for long: the ledger knows who succeeded it.
+                self._ledger.check_epoch(self.source, self._epoch)
+                error = ServiceUnreachable(error.problem, "run again, which looks for it")
             state = self._find_out(claimed.block, error)
             settled = len(admitted_ordinals(claimed.verdicts)) if state is BlockState.SETTLED else 0
             return Admitted(claimed.block.block_id, claimed.block.deliveries, settled)

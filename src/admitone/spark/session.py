@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
 from admitone.settings import Settings
+from admitone.spark.class_archive import shared_classes
 from admitone.spark.kafka_source import kafka_packages
 
 LOG = "data/spark.log"
@@ -53,7 +54,7 @@ def open_session(settings: Settings, name: str = "admitone") -> SparkSession:
     options = {
         "spark.driver.memory": settings.spark.driver_memory,
         # Batches are to be finished soon; a pause in between holds up nobody.
-        "spark.driver.defaultJavaOptions": _COLLECTOR,
+        "spark.driver.defaultJavaOptions": " ".join((_COLLECTOR, *shared_classes())),
         "spark.executor.defaultJavaOptions": _COLLECTOR,
         **(_LOOPBACK if _on_this_machine(settings) else {}),
         "spark.ui.enabled": "false",

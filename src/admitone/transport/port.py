@@ -120,7 +120,8 @@ class Transport(Protocol):
 
         `RecordsRefused` and `NotWritten` say for certain that nothing was written. `NeedsFence`, one of the latter,
         asks for `init_producer` before another try: what an earlier append asked the log for may still be on its
-        way. After `Fenced` it is for the successor to find out; after any other error it is not known.
+        way. After `Fenced` it is for the successor to find out, where there is one: brokers also fence a client that
+        they did not hear from for long. After any other error it is not known.
         """
 
     def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
