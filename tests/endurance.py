@@ -25,7 +25,7 @@ from xml.etree import ElementTree as Xml
 from rich.console import Console
 from rich.table import Table
 
-SUITE = ("--numprocesses=2", "--dist=loadfile", "--no-loadscope-reorder")
+SUITE = ("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
 CLOCKS = (
     "tests/browser", "tests/http", "tests/unit/test_windows.py", "tests/unit/test_answers.py",
     "tests/unit/test_cli.py", "tests/unit/test_traffic_truth.py", "tests/protocol/test_heavy_hitters.py",
