@@ -44,11 +44,13 @@ def run_pipeline(home: Path, name: str, url: str, max_block: int) -> None:
 
 
 def crowd(
-    home: Path, url: str, events: int, max_block: int = 5_000
+    home: Path, url: str, events: int, max_block: int = 5_000, seed: int = 9
 ) -> tuple[dict[str, Any], list[str]]:
     """Run both pipelines to their end; return the books of the run and everything that is wrong."""
     home.mkdir(parents=True, exist_ok=True)
-    options = GeneratorOptions(events, seed=9, duplicates=0, contradictions=0, malformed=0, late=0)
+    options = GeneratorOptions(
+        events, seed=seed, duplicates=0, contradictions=0, malformed=0, late=0
+    )
     lines = (delivery.line for delivery in generate(options))
     targets = {}
     for name in NAMES:

@@ -1,19 +1,16 @@
 """Faults on a real Kafka by the hundred: at crash points, on connections, on the broker, behind open transactions.
 
-Requests that the broker gets late are among them.
+Requests that the broker gets late are a campaign of their own.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import random
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from itertools import count, repeat
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress
 
 from admitone.infra.crash_points import KAFKA_POINTS, RECONCILE_POINTS
 from tests.faults.harness import Case, Fault, random_case
@@ -28,48 +25,55 @@ from tests.faults.kafka_harness import (
     run_hidden_case,
     run_kafka_case,
 )
+from tests.faults.pieces import Found, run_pieces, shares, strike_until
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_proxy import Api, KafkaProxy
 from tests.servers.postgres import PostgresServer
 
-Found = tuple[int, list[str]]
+Struck = tuple[int, list[str]]
 _SHARES = {"crash points": 0.6, "cuts": 0.2, "kills": 0.08, "pauses": 0.06, "open": 0.06}
 _LEDGER = "sqlite:data/ledger.db"
+_MOST = 60
+"""Strikes on one broker."""
 
 
-def kafka_campaign(
-    wanted: int, held: int, seed: int, folder: Path, workers: int, console: Console
+def kafka_campaign(wanted: int, seed: int, folder: Path, console: Console) -> Found:
+    """Strike about so many times, and at least once in each way."""
+    aims = {kind: max(1, round(wanted * share)) for kind, share in _SHARES.items()}
+    return _campaign("kafka", aims, seed, folder, console)
+
+
+def late_campaign(held: int, seed: int, folder: Path, console: Console) -> Found:
+    """Hold so many requests of each kind back."""
+    return _campaign(
+        "late requests", {_late(api): held for api in HELD_BACK}, seed, folder, console
+    )
+
+
+def _campaign(
+    name: str, aims: Mapping[str, int], seed: int, folder: Path, console: Console
 ) -> Found:
-    """Strike until so many faults struck, and so many requests of each kind were held back.
+    planned = [(kind, share) for kind, aim in aims.items() for share in shares(aim, _MOST)]
+    pieces = (
+        (_strike, kind, share, seed + number, folder / f"kafka-{number}")
+        for number, (kind, share) in enumerate(planned)
+    )
+    return run_pieces(name, pieces, console)
 
-    Return how many faults struck and what went wrong.
-    """
-    aims = {kind: round(wanted * share) for kind, share in _SHARES.items()}
-    aims |= {_late(api): held for api in HELD_BACK}
+
+def _strike(kind: str, wanted: int, seed: int, folder: Path) -> Found:
     broker, server = KafkaBroker(), PostgresServer(durable=False)
     proxy = KafkaProxy(broker)
-    struck, findings = 0, []
     try:
-        campaign = _Campaign(random.Random(seed), folder, broker, proxy, server, workers)
-        with Progress(console=console) as progress:
-            for kind, aim in aims.items():
-                done = 0
-                task = progress.add_task(f"kafka: {kind}", total=aim)
-                while done < aim:
-                    for hits, problems in campaign.strikes(kind, aim - done):
-                        done += hits
-                        findings += [f"kafka, {kind}: {problem}" for problem in problems]
-                        progress.update(task, completed=done)
-                struck += done
-                console.print(f"  kafka: {kind:<26} {done:>6}")
+        strikes = _Strikes(random.Random(seed), folder, broker, proxy, server)
+        return strike_until(wanted, kind, strikes.of(kind))
     finally:
         proxy.close()
         server.close()
         broker.close()
-    return struck, findings
 
 
-class _Campaign:
+class _Strikes:
     def __init__(
         self,
         rng: random.Random,
@@ -77,12 +81,10 @@ class _Campaign:
         broker: KafkaBroker,
         proxy: KafkaProxy,
         server: PostgresServer,
-        workers: int,
     ) -> None:
         self._rng = rng
-        self._homes = (folder / f"kafka-{number}" for number in count())
+        self._homes = (folder / f"home-{number}" for number in count())
         self._broker, self._proxy, self._server = broker, proxy, server
-        self._workers = workers
         self._storms = {
             "cuts": (broker.proxied, cuts(proxy), 0.3),
             "kills": (broker.bootstrap, kills(broker), 1.0),
@@ -90,30 +92,29 @@ class _Campaign:
             **{_late(api): (broker.proxied, late_requests(proxy, api), 0.1) for api in HELD_BACK},
         }
 
-    def strikes(self, kind: str, wanted: int) -> Iterator[Found]:
-        """Yield how many faults struck, about as many as wanted, and what went wrong, piece by piece."""
+    def of(self, kind: str) -> Callable[[int], Struck]:
+        """Return what strikes in that way, up to so many times, and says what went wrong."""
         if kind == "crash points":
-            yield from self._crashes(wanted)
-        elif kind == "open":
-            yield self._left_open()
-        else:
-            bootstrap, strike, pause_s = self._storms[kind]
-            yield kafka_storm(
-                next(self._homes), self._number(), self._broker, bootstrap, strike, wanted, pause_s,
-                self._ledger(),
-            )  # fmt: skip
+            return lambda _: self._crash()
+        if kind == "open":
+            return lambda _: self._leave_open()
+        return lambda wanted: self._storm(kind, wanted)
 
-    def _crashes(self, wanted: int) -> Iterator[Found]:
-        planned = [
-            (random_case(self._rng, KAFKA_POINTS), next(self._homes), self._ledger())
-            for _ in range(wanted // 2 + 1)
-        ]
-        # Processes, not threads: multiprocessing lets threads reap each other's children.
-        spawned = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self._workers, spawned) as pool:
-            yield from pool.map(_crash, repeat(self._broker.bootstrap), planned)
+    def _storm(self, kind: str, wanted: int) -> Struck:
+        bootstrap, strike, pause_s = self._storms[kind]
+        return kafka_storm(
+            next(self._homes), self._number(), self._broker, bootstrap, strike, wanted, pause_s,
+            self._ledger(),
+        )  # fmt: skip
 
-    def _left_open(self) -> Found:
+    def _crash(self) -> Struck:
+        case = random_case(self._rng, KAFKA_POINTS)
+        struck, problems = run_kafka_case(
+            case, next(self._homes), self._broker.bootstrap, self._ledger()
+        )
+        return struck, [f"{case}: {problem}" for problem in problems]
+
+    def _leave_open(self) -> Struck:
         rng, home = self._rng, next(self._homes)
         if rng.random() < 0.5:
             endings = {"commit": rng.random() < 0.5, "patient": rng.random() < 0.5}
@@ -139,9 +140,3 @@ class _Campaign:
 
 def _late(api: Api) -> str:
     return f"late {api.name.lower()}"
-
-
-def _crash(bootstrap: str, plan: tuple[Case, Path, str]) -> Found:
-    case, home, ledger_url = plan
-    struck, problems = run_kafka_case(case, home, bootstrap, ledger_url)
-    return struck, [f"{case}: {problem}" for problem in problems]
