@@ -1,13 +1,14 @@
 # Two commands for a newcomer: make demo, make test.
 PYTHON := .venv/bin/python
 
-.PHONY: help setup services demo test check format docs faults simulate bench longrun endurance clean
+.PHONY: help setup services demo test check format docs report faults simulate bench longrun endurance clean
 
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
 	@echo "make test    everything that CI runs"
-	@echo "make faults  the fault campaigns: 2,000 cases on admit(), 60 through Spark, the database and Kafka killed, paused and cut off, requests to Kafka held back (two and a half hours)"
+	@echo "make faults  the fault campaigns: crash points, databases, Kafka, Spark and ledgers struck thousands of times; with ONLY=boundary,spark some of them, with SEED=n the same again"
 	@echo "make simulate 20,000 simulated histories of the boundary, on every core (5 to 10 minutes); SEED=n starts elsewhere"
+	@echo "make report  write into docs/reliability.md what the last run of each campaign found"
 	@echo "make bench   throughput of the boundary and of the analytics, on Kafka next to Kafka Streams; the ledger on PostgreSQL; look-ups"
 	@echo "make longrun two hundred days of deduplication, compressed: 20 million keys, every decision checked (11 minutes)"
 	@echo "make endurance  do the tests pass every time? five complete runs, two beside other work; services twenty times; across midnight"
@@ -40,10 +41,13 @@ docs: setup
 	$(PYTHON) -m scripts.reference
 
 faults: services
-	$(PYTHON) -m tests.faults.campaign
+	$(PYTHON) -m tests.faults.campaign $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
 simulate: setup
-	.venv/bin/admitone simulate --seed $(or $(SEED),1) --histories 20000
+	$(PYTHON) -m tests.simulation.campaign --seed $(or $(SEED),1) --histories 20000
+
+report: setup
+	$(PYTHON) -m scripts.reference reliability.md
 
 bench:
 	@scripts/setup.sh services compiler

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,10 @@ from xml.etree import ElementTree as Xml
 from rich.console import Console
 from rich.table import Table
 
+from tests.support.kept_results import KEPT, Result, today
+
+NAME = "endurance"
+STRIKES = "the tests themselves, again and again: quiet, beside other work, near midnight"
 SUITE = ("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
 CLOCKS = (
     "tests/browser", "tests/http", "tests/unit/test_windows.py", "tests/unit/test_answers.py",
@@ -47,13 +52,16 @@ _DAY_S = 86_400
 class Run(NamedTuple):
     """What came of one run."""
 
+    kind: str
     what: str
     passed: int
     failed: list[str]
     minutes: float
 
 
-def run(what: str, arguments: Sequence[str], environment: dict[str, str] | None = None) -> Run:
+def run(
+    kind: str, what: str, arguments: Sequence[str], environment: dict[str, str] | None = None
+) -> Run:
     """Run pytest once and read its report."""
     began = time.monotonic()
     with TemporaryDirectory() as folder:
@@ -64,14 +72,14 @@ def run(what: str, arguments: Sequence[str], environment: dict[str, str] | None 
         )  # fmt: skip
         took = (time.monotonic() - began) / 60
         if not report.exists():
-            return Run(what, 0, [done.stderr[-2_000:] or done.stdout[-2_000:]], took)
+            return Run(kind, what, 0, [done.stderr[-2_000:] or done.stdout[-2_000:]], took)
         cases = list(Xml.parse(report).iter("testcase"))
     failed = [
         f"{case.get('classname')}::{case.get('name')}\n{problem.text}"
         for case in cases
         for problem in (*case.findall("failure"), *case.findall("error"))
     ]
-    return Run(what, len(cases) - len(failed), failed, took)
+    return Run(kind, what, len(cases) - len(failed), failed, took)
 
 
 @contextmanager
@@ -98,21 +106,24 @@ def runs(suite: int, busy: int, services: int, *, midnight: bool) -> Iterator[Ru
     """Make the runs one after the other."""
     for number in range(suite):
         if number < suite - busy:
-            yield run(f"complete run {number + 1}", SUITE)
+            yield run("complete runs", f"complete run {number + 1}", SUITE)
         else:
             with other_work():
-                yield run(f"complete run {number + 1}, beside other work", SUITE)
+                what = f"complete run {number + 1}, beside other work"
+                yield run("complete runs beside other work", what, SUITE)
     for number in range(services):
+        kind = "runs of brokers, browsers and clocks"
         name = f"brokers, browsers, clocks {number + 1}"
         if number % 2:
             with other_work():
-                yield run(f"{name}, beside other work", [*SUITE, *BROKERS, *CLOCKS])
+                yield run(kind, f"{name}, beside other work", [*SUITE, *BROKERS, *CLOCKS])
         else:
-            yield run(name, [*SUITE, *BROKERS, *CLOCKS])
+            yield run(kind, name, [*SUITE, *BROKERS, *CLOCKS])
     if midnight:
         for name, seconds in BEFORE_MIDNIGHT_S.items():
             for tests in CLOCKS:
-                yield run(f"{tests}, {name} to midnight", [tests], at_that_time(seconds))
+                what = f"{tests}, {name} to midnight"
+                yield run("runs near midnight", what, [tests], at_that_time(seconds))
 
 
 def main() -> None:
@@ -121,19 +132,40 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=0, help="how many of them beside other work")
     parser.add_argument("--services", type=int, default=0, help="runs of brokers, browsers, clocks")
     parser.add_argument("--midnight", action="store_true", help="the tests of time, near midnight")
+    parser.add_argument("--results", type=Path, default=KEPT, help="where the result is kept")
     wanted = parser.parse_args()
     if not (wanted.suite or wanted.services or wanted.midnight):
         wanted.suite, wanted.busy, wanted.services, wanted.midnight = 5, 2, 20, True
     console, shown, findings = Console(), Table("run", "passed", "failed", "minutes"), 0
+    began, kinds = time.monotonic(), Counter[str]()
     for done in runs(wanted.suite, wanted.busy, wanted.services, midnight=wanted.midnight):
         line = (done.what, f"{done.passed:,}", str(len(done.failed)), f"{done.minutes:.1f}")
         shown.add_row(*line)
         console.print("  ".join(line))
         findings += len(done.failed)
+        kinds[done.kind] += 1
         for failure in done.failed:
             console.print(failure, markup=False, highlight=False)
     console.print(shown)
+    Result(
+        campaign=NAME,
+        count=kinds.total(),
+        counted="runs",
+        struck=dict(kinds),
+        findings=findings,
+        seed=None,
+        minutes=round((time.monotonic() - began) / 60, 1),
+        command=_command(wanted),
+        date=today(),
+    ).keep(wanted.results)
     sys.exit(bool(findings))
+
+
+def _command(wanted: argparse.Namespace) -> str:
+    counts = {name: getattr(wanted, name) for name in ("suite", "busy", "services")}
+    options = [f"--{name} {count}" for name, count in counts.items() if count]
+    options += ["--midnight"] if wanted.midnight else []
+    return " ".join(("python -m tests.endurance", *options))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What pages of the documentation say about the code, made from the code.
+"""What pages of the documentation say about the code, made from the code, and about campaigns, from their last runs.
 
 In a page, everything between `<!-- made: NAME -->` and `<!-- end -->` is made by the function of that name.
 `make docs` writes it, and `tests/docs/test_reference.py` compares it.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.reference import commands, configuration, decisions, http, python, topics
+from scripts.reference import campaigns, commands, configuration, decisions, http, python, topics
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PARTS: Final[Mapping[str, Callable[[], str]]] = {
@@ -27,6 +27,8 @@ PARTS: Final[Mapping[str, Callable[[], str]]] = {
     "python": python.surface,
     "endpoints": http.endpoints,
     "metrics": http.metrics,
+    "campaign results": campaigns.results,
+    "campaigns not run": campaigns.not_run,
 }
 PART: Final = re.compile(r"(<!-- made: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -86,12 +86,18 @@ def run(campaign: Campaign, count: int, seed: int, console: Console) -> tuple[Re
             struck, findings = campaign.run(count, seed, Path(folder), console)
         except Exception:
             findings = [traceback.format_exc()]
-    minutes = round((time.monotonic() - began) / 60, 1)
-    command = campaign.command(count, seed)
-    return (
-        Result(campaign.name, count, dict(struck), len(findings), seed, minutes, command, today()),
-        findings,
+    result = Result(
+        campaign=campaign.name,
+        count=count,
+        counted=campaign.counted,
+        struck=dict(struck),
+        findings=len(findings),
+        seed=seed,
+        minutes=round((time.monotonic() - began) / 60, 1),
+        command=campaign.command(count, seed),
+        date=today(),
     )
+    return result, findings
 
 
 def main(arguments: Sequence[str] | None = None, campaigns: Sequence[Campaign] = CAMPAIGNS) -> None:

@@ -20,6 +20,7 @@ class Result:
 
     campaign: str
     count: int
+    counted: str
     struck: dict[str, int]
     findings: int
     seed: int | None
