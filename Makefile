@@ -41,7 +41,7 @@ docs: setup
 	$(PYTHON) -m scripts.reference
 
 faults: services
-	$(PYTHON) -m tests.faults.campaign $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
+	$(PYTHON) -m tests.faults $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
 simulate: setup
 	$(PYTHON) -m tests.simulation.campaign --seed $(or $(SEED),1) --histories 20000

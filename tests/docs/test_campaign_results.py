@@ -20,7 +20,7 @@ RESULT = Result(
     findings=1,
     seed=5,
     minutes=0.1,
-    command="python -m tests.faults.campaign --only boundary --boundary 2 --seed 5",
+    command="python -m tests.faults --only boundary --boundary 2 --seed 5",
     date="2026-01-31",
 )
 

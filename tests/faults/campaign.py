@@ -1,8 +1,8 @@
-"""`make faults`: campaigns of random faults, each by itself; what came of each is kept in docs/campaigns.
+"""Campaigns of random faults, each by itself, for `make faults`; docs/campaigns keeps what came of each.
 
-python -m tests.faults.campaign                          all of them, about an hour on two cores
-python -m tests.faults.campaign --only boundary,spark    two of them
-python -m tests.faults.campaign --kafka 30 --crowd 0     one of them shorter, one left out
+python -m tests.faults                          all of them
+python -m tests.faults --only boundary,spark    two of them
+python -m tests.faults --kafka 30 --crowd 0     one of them shorter, one left out
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Campaign:
     def command(self, count: int, seed: int) -> str:
         """Return what repeats a run."""
         only = f"--only {self.option} --{self.option} {count} --seed {seed}"
-        return f"python -m tests.faults.campaign {only}"
+        return f"python -m tests.faults {only}"
 
 
 CAMPAIGNS = (
@@ -134,7 +134,9 @@ def _options(campaigns: Sequence[Campaign]) -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{unknown} is none of {known}") from None
 
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.faults",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", type=named, metavar="NAME[,NAME]", help="these, not all of them")
     parser.add_argument("--seed", type=int, default=int(time.time()))
@@ -146,7 +148,3 @@ def _options(campaigns: Sequence[Campaign]) -> argparse.ArgumentParser:
             help=f"{campaign.strikes}: {campaign.count:,} {campaign.counted}, 0 to leave it out",
         )  # fmt: skip
     return parser
-
-
-if __name__ == "__main__":
-    main()

@@ -30,7 +30,7 @@ def test_a_small_piece_of_a_campaign_strikes_and_finds_nothing(
 
 def test_the_command_line_runs_what_is_named_and_keeps_what_came_of_it(tmp_path: Path) -> None:
     options = ["--only", "boundary,crowd", "--boundary", "2", "--crowd", "0", "--seed", "5"]
-    command = [sys.executable, "-m", "tests.faults.campaign", *options, "--results", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.faults", *options, "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
