@@ -1,8 +1,10 @@
-"""Campaigns of random faults, each by itself, for `make faults`; docs/campaigns keeps what came of each.
+"""Campaigns of random faults, each by itself: `make faults`.
 
-python -m tests.faults                          all of them
-python -m tests.faults --only boundary,spark    two of them
-python -m tests.faults --kafka 30 --crowd 0     one of them shorter, one left out
+    python -m tests.faults                          all of them
+    python -m tests.faults --only boundary,spark    two of them
+    python -m tests.faults --kafka 30 --crowd 0     one of them shorter, one left out
+
+docs/campaigns keeps what came of each, over what came of the run before.
 """
 
 from __future__ import annotations

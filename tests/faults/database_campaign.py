@@ -13,7 +13,7 @@ from tests.faults.pieces import Found, run_pieces, shares, strike_until
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 
-_MOST = 25
+_MOST = 20
 """Strikes on one server."""
 
 

@@ -33,7 +33,7 @@ from tests.servers.postgres import PostgresServer
 Struck = tuple[int, list[str]]
 _SHARES = {"crash points": 0.6, "cuts": 0.2, "kills": 0.08, "pauses": 0.06, "open": 0.06}
 _LEDGER = "sqlite:data/ledger.db"
-_MOST = 60
+_MOST = 50
 """Strikes on one broker."""
 
 

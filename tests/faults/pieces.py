@@ -16,8 +16,8 @@ Found = tuple[Mapping[str, int], list[str]]
 """How many faults of each kind struck, and what went wrong."""
 Piece = tuple[Any, ...]
 """A function of a module, which returns what it found, and its arguments."""
-# Pieces mostly wait: for servers that start, for pauses to end.
-_BESIDE = 2
+# One more than the cores that a campaign is made for: a piece often waits, for a server or for a disk.
+_BESIDE = 3
 _SPARE = 10
 
 
