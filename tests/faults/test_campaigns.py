@@ -48,8 +48,8 @@ def test_what_a_campaign_raises_is_a_finding_and_the_others_go_on(
     def breaks(*_: object) -> Found:
         raise TypeError("missing an argument")
 
-    def strikes(count: int, *_: object) -> Found:
-        return {"kills": count}, []
+    def strikes(count: int, *_: object) -> tuple[int, list[str]]:
+        return count, []
 
     campaigns = (
         Campaign("one that breaks", "nothing", 1, "cases", breaks),
