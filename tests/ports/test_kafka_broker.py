@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -14,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from tests.servers.kafka import PASSWORD, USER, KafkaBroker, read_committed
+from tests.servers.kafka import PASSWORD, USER, KafkaBroker, lasting_port, read_committed
 from tests.servers.kafka_java import jars
 from tests.servers.kafka_proxy import ALWAYS, Api, Fault, KafkaProxy
 
@@ -67,6 +68,13 @@ def wait_until(reached: Callable[[], bool], seconds: float = 15) -> None:
     while not reached():
         assert time.monotonic() < deadline, f"not reached within {seconds} s"
         time.sleep(0.05)
+
+
+def test_a_port_is_held_until_its_server_listens_on_it() -> None:
+    port = lasting_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_a_killed_broker_comes_back_with_its_data_and_its_open_transactions(

@@ -56,17 +56,26 @@ _SETTINGS = {
 }
 
 
+_held: list[socket.socket] = []
+
+
 def lasting_port() -> int:
-    """Return a free port that no outgoing connection takes while nobody listens on it."""
+    """Return a free port that no outgoing connection takes while nobody listens on it.
+
+    It is held for as long as this process lives, so that no other test takes it before its server listens on it.
+    """
     while True:
         # Systems take the ports of outgoing connections from 32768 upwards.
-        port = random.randint(15_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+        holder, port = socket.socket(), random.randint(15_000, 32_000)
+        try:
+            holder.bind(("127.0.0.1", port))
+        except OSError:
+            holder.close()
+            continue
+        # A server sets the same option, and listens although the address is held.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _held.append(holder)
+        return port
 
 
 class KafkaBroker:
