@@ -32,7 +32,7 @@ def not_run() -> str:
     last = kept()
     missing = [(name, strikes) for name, strikes in STRIKES.items() if name not in last]
     rows = ((name, strikes, "not run yet") for name, strikes in missing)
-    return table(("campaign", "what strikes", ""), rows) if missing else "Every campaign was run."
+    return table(("campaign", "what strikes", ""), rows) if missing else "None."
 
 
 def _row(result: Result) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,9 @@ def test_a_campaign_is_shown_with_its_result_or_as_not_run(
     _, _, *missing = campaigns.not_run().splitlines()
     assert {row.split("|")[1].strip() for row in missing} == campaigns.STRIKES.keys() - {"boundary"}
     assert all(row.endswith("| not run yet |") for row in missing)
+    for name in campaigns.STRIKES:
+        replace(RESULT, campaign=name).keep(tmp_path)
+    assert campaigns.not_run() == "None."
 
 
 def test_the_simulator_keeps_what_came_of_its_histories(tmp_path: Path) -> None:
