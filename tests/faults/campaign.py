@@ -119,7 +119,8 @@ def main(arguments: Sequence[str] | None = None, campaigns: Sequence[Campaign] =
         found += len(findings)
         struck = ", ".join(f"{number:,} {kind}" for kind, number in result.struck.items())
         counted, minutes = f"{count:,} {campaign.counted}", f"{result.minutes:.1f}"
-        console.print(f"{campaign.name}: {struck}, {len(findings):,} findings, {minutes} minutes")
+        came = f"{campaign.name}: {struck}, {len(findings):,} findings, {minutes} minutes"
+        console.print(came, soft_wrap=True)
         totals.add_row(campaign.name, counted, struck, f"{len(findings):,}", minutes)
     console.print(totals)
     sys.exit(1 if found else 0)
