@@ -172,7 +172,7 @@ def keys(numbers: np.ndarray) -> pa.Array:
 
 
 def headers(numbers: np.ndarray, types: list[str], times: np.ndarray) -> pa.StructArray:
-    """Return the ten headers of the boundary, as long as they are there."""
+    """Return the eleven headers of the boundary, as long as they are there."""
     size = len(numbers)
     digest = pa.array([os.urandom(32) for _ in range(size)], pa.binary())
     moments = pa.array([b"%d" % at for at in times.tolist()], pa.binary())
@@ -187,6 +187,7 @@ def headers(numbers: np.ndarray, types: list[str], times: np.ndarray) -> pa.Stru
         "admitted-at": moments,
         "event-time": moments,
         "stream-time": moments,
+        "block": pa.array([b"%d" % (number // 100_000 + 1) for number in numbers.tolist()]),
     }
     return pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
 

@@ -13,6 +13,7 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
+from admitone.analytics import open_sketch_store
 from admitone.cli.app import app
 from admitone.ledger import open_ledger
 from admitone.settings import load_settings
@@ -96,10 +97,12 @@ def ask(home: Path, *words: str) -> tuple[int, str]:
 
 
 def brought_up_to_date(home: Path) -> None:
-    """Open the ledger as every command does that writes; what only reads an older one refuses it."""
-    ledger = open_ledger(load_settings(home))
+    """Open ledger and sketches as every command does that writes; what only reads older ones refuses them."""
+    settings = load_settings(home)
+    ledger = open_ledger(settings)
     ledger.runs()
     ledger.close()
+    open_sketch_store(settings).close()
 
 
 def differing(home: Path, said: dict[str, Any]) -> list[str]:
@@ -135,6 +138,7 @@ def test_embedded_stores_give_the_answers_they_gave(version, tmp_path):
 
 def test_stores_in_services_give_the_answers_they_gave(services, tmp_path):
     said, _ = services
+    brought_up_to_date(tmp_path)
 
     assert differing(tmp_path, said) == []
 

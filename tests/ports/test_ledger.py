@@ -50,6 +50,21 @@ def test_the_first_delivery_is_new_the_same_again_a_duplicate_another_payload_a_
     assert second.verdicts["first_ordinal"].to_pylist() == [0, 0, None]
 
 
+def test_new_blocks_get_numbers_beyond_those_that_the_log_names(open_ledger: OpenLedger) -> None:
+    ledger = open_ledger()
+    ledger.register_source(ONE, "pipeline", "raw", "topic-1")
+    generation = ledger.take_generation("pipeline")
+    numbers = []
+    for number, beyond in enumerate((70, 0, 5, 200)):
+        epoch = ledger.take_epoch(ONE, generation)
+        ledger.number_blocks_beyond(beyond)
+        claimed = granted(claim(ledger, ONE, epoch, facts((f"e{number}", "p"), start=number)))
+        settle(ledger, epoch, claimed)
+        numbers.append(claimed.block.block_id)
+
+    assert numbers == [71, 72, 73, 201]
+
+
 def test_within_a_block_the_lower_offset_wins(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
     claimed = granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("a", "y"), ("a", "x"))))

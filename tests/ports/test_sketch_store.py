@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from admitone.analytics import open_sketch_reader
+from admitone.analytics.active_sources import spans_in
 from admitone.analytics.port import (
     NOTHING_READ,
     CountedBatch,
@@ -64,6 +66,8 @@ class Record(NamedTuple):
     item: str = "a"
     name: str = "url"
     append: int = T0
+    block: int = 0
+    claimed: int = T0
 
     @property
     def minute(self) -> int:
@@ -103,19 +107,27 @@ def batch_of(records: Iterable[Record], first: int, **changes: object) -> Counte
             sketch.late += 1
         else:
             sketch.update({record.item: 1})
-        before = sources.get((7, record.source), SourceProgress(record.stream, record.append))
-        sources[7, record.source] = SourceProgress(
-            max(before.stream_time, record.stream), max(before.append_time, record.append)
-        )
+        found = SourceProgress(record.stream, record.append, record.block)
+        before = sources.get((7, record.source), found)
+        sources[7, record.source] = SourceProgress(*map(max, before, found))
     values: dict[str, object] = {
         "reads": [
             PartitionRead("t", "T", 0, first - 1, first + len(records) - 1, len(records), 0, 0)
         ],
         "sources": sources,
+        "spans": spans_in(*_numbered(records), PARAMETERS.idle_after),
         "deltas": [Delta(*place, sketch.to_bytes()) for place, sketch in sketches.items()],
         "counted_at": 1,
     }
     return CountedBatch(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def _numbered(records: Iterable[Record]) -> tuple[np.ndarray, np.ndarray]:
+    chosen = [record for record in records if record.block]
+    return (
+        np.array([record.claimed for record in chosen], np.int64),
+        np.array([record.block for record in chosen], np.int64),
+    )
 
 
 def count(store: SketchStore, *batches: Iterable[Record]) -> None:
@@ -191,6 +203,36 @@ def test_an_idle_partition_does_not_hold_back_the_others(store):
     clock = store.state().clock
     assert clock is not None
     assert clock.frontier == T0 + 30 * MINUTE_MS
+
+
+def numbered(minutes: Iterable[int], **fields: object) -> list[Record]:
+    """Return a record for each minute, of a block that was claimed in that minute by the ledger's clock."""
+    return [at(n, block=n + 1, claimed=T0 + n * MINUTE_MS, **fields) for n in minutes]
+
+
+def test_a_partition_is_idle_by_the_time_the_ledger_saw_pass_and_not_by_brokers(store):
+    far_ahead = T0 + 1_000 * DAY_MS
+    count(store, numbered([0], source=1), numbered(range(1, 12), append=far_ahead))
+    assert store.state().clock.frontier == T0
+
+    count(store, numbered([12]))
+    assert store.state().clock.frontier == T0 + 12 * MINUTE_MS
+
+
+def test_spans_of_the_ledgers_clock_that_no_longer_matter_are_forgotten(store):
+    count(store, numbered(range(50)), numbered([30]))
+
+    assert sorted(store.spans().values()) == list(range(39, 51))
+
+
+def test_another_idle_time_is_measured_anew_and_nobody_is_idle_until_then(store):
+    count(store, numbered([0], source=1), numbered(range(1, 20)))
+    store.adopt(PARAMETERS._replace(lateness=MINUTE_MS))
+    assert store.state().clock.frontier == T0 + 19 * MINUTE_MS
+
+    store.adopt(PARAMETERS._replace(idle_after=PARAMETERS.idle_after + 1))
+    assert store.spans() == {}
+    assert store.state().clock.frontier == T0
 
 
 def test_an_on_time_record_for_a_folded_minute_reaches_every_window_above(store):
@@ -354,6 +396,8 @@ def test_every_window_holds_all_admitted_weight_however_it_was_batched(open_stor
             rest = rest[size:]
         assert_everything_is_counted(store, records)
 
+    assert one.state().clock == other.state().clock
+    assert one.spans() == other.spans()
     assert one.windows() == other.windows()
     for window in one.windows():
         for name in ("url", "product"):
@@ -381,6 +425,8 @@ def random_records(chances: random.Random, number: int) -> list[Record]:
                 item=str(chances.randint(0, 30)),
                 name=chances.choice(["url", "product"]),
                 append=T0 + step * 10_000,
+                block=step + 1,
+                claimed=T0 + step * 10_000 + chances.choice([0, 0, 0, HOUR_MS, -HOUR_MS]),
             )
         )
     return records

@@ -147,6 +147,40 @@ def _without_moments(found: dict[tuple[int, ...], tuple[Any, ...]]) -> object:
     }
 
 
+def test_blocks_that_come_after_a_restore_are_younger_than_all_that_the_log_names(
+    pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
+) -> None:
+    deliver(pipeline, [(0, event("a"))])
+    pipeline.run()
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
+    for number in range(4):
+        deliver(pipeline, [(0, event(f"b{number}"))])
+        pipeline.run()
+    named = _blocks_on_the_log(pipeline)
+    pipeline.ledger.close()
+    restore()
+
+    # Four blocks are read back as one.
+    behind = again()
+    restored(behind)
+    deliver(behind, [(0, event("c"))])
+    behind.run()
+
+    assert min(_blocks_on_the_log(behind) - named) > max(named)
+
+
+def _blocks_on_the_log(pipeline: Pipeline) -> set[int]:
+    topic = pipeline.transport.topic("admitted.traffic")
+    return {
+        int(entry["value"])
+        for partition, end in enumerate(pipeline.transport.ends(topic))
+        for batch in pipeline.transport.read(topic, partition, 0, end)
+        for headers in batch.column("headers").to_pylist()
+        for entry in headers
+        if entry["key"] == "block"
+    }
+
+
 def test_a_lost_ledger_comes_back_from_the_log_alone(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
 ) -> None:

@@ -55,6 +55,11 @@ def test_by_default_the_key_is_the_position_and_the_business_key_chooses_the_par
     assert len(records) == 40
     assert all(StreamMetadata.from_bytes(record["key"]) for record in records)
     assert {tuple(record["headers"]) for record in records} == {ADMITTED_HEADERS}
+    blocks = {block.block_id: block.claimed_at for block in pipeline.ledger.blocks()}
+    assert {
+        (int(record["headers"]["block"]), int(record["headers"]["admitted-at"]))
+        for record in records
+    } == set(blocks.items())
     places = {(record["headers"]["business-key"], record["partition"]) for record in records}
     assert len(places) == 3
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from admitone.analytics import open_sketch_store
-from admitone.analytics.admitted_records import positions_in, times_in
+from admitone.analytics.admitted_records import positions_in, stamps_in
 from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.core.replay_filter import Reached
 from admitone.core.windows import MINUTE_MS, parse_window
@@ -217,8 +217,15 @@ def test_what_is_taken_out_of_kafkas_headers_is_what_they_say(spark):
     position = StreamMetadata(5, 1, 9).to_bytes()
     usual = [(name, b"1") for name in ADMITTED_HEADERS[:8]]
     times = [("event-time", b"170"), ("stream-time", b"190")]
+    claimed = [*usual[:7], ("admitted-at", b"180"), *times, ("block", b"7")]
     headers = [
+        claimed,
+        [*claimed, ("position", position)],
+        [*claimed, ("origin", b"x"), ("position", position)],
+        [*claimed[:-1], ("block", b"of wood")],
+        [*claimed[::-1], ("origin", b"x")],
         [*usual, *times],
+        [*usual, *times, ("position", position)],
         [*usual, *times, ("origin", b"x"), ("position", position)],
         [*usual, *times, ("position", b"too short")],
         times,
@@ -237,7 +244,7 @@ def test_what_is_taken_out_of_kafkas_headers_is_what_they_say(spark):
     (columns,) = taken.combine_chunks().to_batches()
 
     assert "headers" not in columns.schema.names
-    for said, found in zip(times_in(whole), times_in(columns), strict=True):
+    for said, found in zip(stamps_in(whole), stamps_in(columns), strict=True):
         assert found.tolist() == said.tolist()
     assert positions_in(columns).to_pylist() == positions_in(whole).to_pylist()
     assert positions_in(columns)[1].as_py() == position

@@ -24,7 +24,13 @@ from admitone.transport.port import Transport
 COUNTED_AT = 1_763_200_000_000
 
 
-def count_next(settings: Settings, store: SketchStore, transport: Transport, offsets: int) -> bool:
+def count_next(
+    settings: Settings,
+    store: SketchStore,
+    transport: Transport,
+    offsets: int,
+    now: int = COUNTED_AT,
+) -> bool:
     """Count the next offsets of every partition in one commit; tell whether there were any."""
     topics = [transport.topic(entry.topic) for entry in settings.topics]
     counting = BatchCounter(store, settings, {topic.name: topic.topic_id for topic in topics})
@@ -39,9 +45,9 @@ def count_next(settings: Settings, store: SketchStore, transport: Transport, off
                 ends.setdefault(topic.name, {})[partition] = stop
     if not ends:
         return False
-    deltas = counting.count(plan, records, COUNTED_AT)
+    deltas = counting.count(plan, records, now)
     crash_point("analytics.counted")
-    batch = counting.gather(plan, deltas, COUNTED_AT, ends)
+    batch = counting.gather(plan, deltas, now, ends)
     crash_point("analytics.committing")
     store.commit(batch)
     crash_point("analytics.committed")

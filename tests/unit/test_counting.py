@@ -19,7 +19,7 @@ from admitone.core.wire import StreamMetadata
 from admitone.transport.port import RECORD_SCHEMA
 
 T0 = 1_763_200_000_000 // MINUTE_MS * MINUTE_MS
-LATENESS = 10 * MINUTE_MS
+LATENESS = IDLE_AFTER = 10 * MINUTE_MS
 PAGES = ItemRule("page_view", "url", "url", "url", ("deviceType",), "weight")
 PARAMETERS = SketchParameters(width=64, depth=2, k=10)
 
@@ -57,7 +57,9 @@ def counted(
     rule: ItemRule = PAGES,
     **replays: object,
 ) -> CountedBatch:
-    plan = CountingPlan((rule,), marks or {}, kept or {}, LATENESS, max_values=2, **replays)
+    plan = CountingPlan(
+        (rule,), marks or {}, kept or {}, LATENESS, IDLE_AFTER, max_values=2, **replays
+    )
     table = pa.Table.from_pylist(records, schema=RECORD_SCHEMA)
     partials = list(count_batches(plan, table.to_batches(max_chunksize=rows_per_batch)))
     deltas = pa.Table.from_batches(build_deltas(PARAMETERS, 42, partials))

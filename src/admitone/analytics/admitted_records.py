@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from admitone.analytics.store_state import SourceProgress
 from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import KEY_BYTES, Header, Longs, decode, positions_of
 
@@ -17,9 +18,10 @@ MISSING: Final = np.iinfo(np.int64).min
 FOREIGN_SOURCE: Final = (0, -1)
 """The source of records without stream metadata: their time counts too."""
 
-HEADERS_READ: Final = (Header.STREAM_TIME, Header.EVENT_TIME)
+HEADERS_READ: Final = (Header.STREAM_TIME, Header.EVENT_TIME, Header.ADMITTED_AT, Header.BLOCK)
 """The headers of an admitted record that counting needs."""
-STREAM_TIME, EVENT_TIME, POSITION = "stream_time", "event_time", "position"
+NUMBERS: Final = ("stream_time", "event_time", "admitted_at", "block")
+POSITION: Final = "position"
 """The columns they come in where the source has taken them out of the headers already."""
 
 Flags = npt.NDArray[np.bool_]
@@ -65,15 +67,20 @@ def positions_in(batch: pa.RecordBatch) -> Any:
     return pc.if_else(fits, named, keys)
 
 
-def times_in(batch: pa.RecordBatch) -> tuple[Longs, Longs]:
-    """Return the stream time and the event time stamped on each record, `MISSING` where there is none."""
-    if STREAM_TIME in batch.schema.names:
-        stream, event = (
-            longs(pc.fill_null(batch.column(name), MISSING)) for name in (STREAM_TIME, EVENT_TIME)
-        )
-        return stream, event
-    stream, event = _header_numbers(batch.column("headers"))
-    return stream, event
+class Stamps(NamedTuple):
+    """What is stamped on each record, in the order of `HEADERS_READ`; `MISSING` where there is none."""
+
+    stream_times: Longs
+    event_times: Longs
+    claimed_at: Longs
+    blocks: Longs
+
+
+def stamps_in(batch: pa.RecordBatch) -> Stamps:
+    """Return the numbers stamped on each record."""
+    if NUMBERS[0] in batch.schema.names:
+        return Stamps(*(longs(pc.fill_null(batch.column(name), MISSING)) for name in NUMBERS))
+    return Stamps(*_header_numbers(batch.column("headers")))
 
 
 def append_times(batch: pa.RecordBatch) -> Longs:
@@ -85,15 +92,13 @@ def source_progress(
     positions: Any,
     stream_times: Longs,
     appended: Longs,
-    into: dict[tuple[int, int], tuple[int, int]],
+    blocks: Longs,
+    into: dict[tuple[int, int], SourceProgress],
 ) -> None:
-    """Raise stream time and append time of the source partitions that records come from."""
+    """Raise stream time, append time and block of the source partitions that records come from."""
     for source, rows in _by_source(positions):
-        before = into.get(source, (MISSING, MISSING))
-        into[source] = (
-            max(before[0], int(stream_times[rows].max())),
-            max(before[1], int(appended[rows].max())),
-        )
+        found = SourceProgress(*(int(of[rows].max()) for of in (stream_times, appended, blocks)))
+        into[source] = SourceProgress(*map(max, into.get(source, found), found))
 
 
 def _by_source(positions: Any) -> Iterator[tuple[tuple[int, int], Longs]]:

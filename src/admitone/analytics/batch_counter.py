@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 
 from admitone.analytics import counting_parameters, item_rules
+from admitone.analytics.active_sources import newest_spans
 from admitone.analytics.counting import DELTA_SCHEMA, CountingPlan, build_deltas, count_batches
 from admitone.analytics.port import (
     NOTHING_READ,
@@ -50,6 +51,7 @@ class BatchCounter:
             marks=self._by_name(self._store.marks()),
             kept=self._store.kept_values(),
             lateness=self.parameters.lateness,
+            idle_after=self.parameters.idle_after,
             max_values=self.parameters.max_values,
             filtered=self._filtered,
             upstream=self._by_name(self._store.upstream_marks()),
@@ -89,6 +91,7 @@ def gather_batch(
     """
     reads: dict[tuple[str, int], list[int]] = {}
     sources: dict[tuple[int, int], SourceProgress] = {}
+    spans: list[tuple[int, int]] = []
     deltas: list[Delta] = []
     candidates: dict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     upstream: dict[Place, dict[Upstream, Progress]] = defaultdict(dict)
@@ -106,6 +109,9 @@ def gather_batch(
             producer, partition, *times = orjson.loads(meta)
             before = sources.get((producer, partition), times)
             sources[producer, partition] = SourceProgress(*map(max, before, times))
+        elif kind == "span":
+            span, block = orjson.loads(meta)
+            spans.append((span, block))
         elif kind == "upstream":
             partition, producer, of, *numbers = orjson.loads(meta)
             progress = Progress(Reached(*numbers[:2]), Reached(*numbers[2:4]), *numbers[4:])
@@ -127,6 +133,7 @@ def gather_batch(
             for topic, partition in [place]
         ],
         sources=sources,
+        spans=newest_spans(spans),
         deltas=deltas,
         counted_at=counted_at,
         candidates=candidates,

@@ -8,7 +8,8 @@ turns the sums into sketches. Between them travels one row per (list, minute), n
     count    a list      minute   {item: weight}
     late     a list      minute   weight
     read     a topic     -        partition, last offset, counted, re-read, skipped
-    source   -           -        producer id, source partition, stream time, append time
+    source   -           -        producer id, source partition, stream time, append time, last block
+    span     -           -        a span of the ledger's clock, and the last block claimed in it
     upstream a topic     -        partition, producer id, source partition, before and after, replayed, violations
     values   dimension   -        attribute, the new values a task reported before it ran out
 """
@@ -27,18 +28,21 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from admitone.analytics.active_sources import NO_BLOCK, newest_spans, spans_in
 from admitone.analytics.admitted_records import (
     MISSING,
     Flags,
+    Stamps,
     Stretch,
     above_marks,
     append_times,
     positions_in,
     source_progress,
-    times_in,
+    stamps_in,
 )
 from admitone.analytics.item_reader import ItemReader, Items
 from admitone.analytics.port import NOTHING_READ, KeptValues, Place, UpstreamMarks
+from admitone.analytics.store_state import SourceProgress
 from admitone.core.items import OTHER, ItemRule, list_name
 from admitone.core.replay_filter import Kind, Progress, Upstream, filter_replays
 from admitone.core.sketches import ItemHashes, SketchParameters, WindowSketch
@@ -74,6 +78,7 @@ class CountingPlan:
     marks: Mapping[tuple[str, int], int]
     kept: Mapping[tuple[str, str], KeptValues]
     lateness: int
+    idle_after: int
     max_values: int
     filtered: frozenset[str] = frozenset()
     """The topics whose replays are dropped."""
@@ -104,7 +109,8 @@ class _Task:
         self._waiting: dict[int, list[pa.Table]] = defaultdict(list)
         self._late: dict[tuple[str, int], int] = defaultdict(int)
         self._reads: dict[tuple[str, int], list[int]] = {}
-        self._sources: dict[tuple[int, int], tuple[int, int]] = {}
+        self._sources: dict[tuple[int, int], SourceProgress] = {}
+        self._spans: dict[int, int] = {}
         self._upstream = {place: dict(marks) for place, marks in plan.upstream.items()}
         self._moved: dict[Place, dict[Upstream, Progress]] = {}
         self._reported: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -117,7 +123,8 @@ class _Task:
         for stretch, _, _ in seen:
             if stretch.topic in self._plan.filtered:
                 self._drop_replays(positions, stretch, fresh)
-        streams, events = times_in(batch)
+        stamps = stamps_in(batch)
+        streams, events = stamps.stream_times, stamps.event_times
         readable = fresh & (streams != MISSING) & (events >= BEGINNING) & (events < END)
         values = batch.column("value").filter(pa.array(readable)).to_pylist()
         understood, items = self._reader.read(values)
@@ -134,10 +141,23 @@ class _Task:
             read[2] += re_read
             read[3] += skipped
         if readable.any():
-            appended = append_times(batch)[readable]
-            source_progress(
-                positions.filter(pa.array(readable)), streams[readable], appended, self._sources
-            )
+            self._advance(positions, append_times(batch), stamps, readable)
+
+    def _advance(self, positions: Any, appended: Longs, stamps: Stamps, readable: Flags) -> None:
+        """Note how far sources came, and when the ledger claimed what was read."""
+        numbered = (stamps.claimed_at != MISSING) & (stamps.blocks > NO_BLOCK)
+        source_progress(
+            positions.filter(pa.array(readable)),
+            stamps.stream_times[readable],
+            appended[readable],
+            np.where(numbered, stamps.blocks, NO_BLOCK)[readable],
+            self._sources,
+        )
+        numbered &= readable
+        found = spans_in(
+            stamps.claimed_at[numbered], stamps.blocks[numbered], self._plan.idle_after
+        )
+        self._spans = newest_spans([*self._spans.items(), *found.items()])
 
     def _drop_replays(self, positions: Any, stretch: Stretch, fresh: Flags) -> None:
         """Take out of the fresh rows of a partition what was written to it before."""
@@ -230,6 +250,7 @@ class _Task:
             rows.append(("read", topic, [partition, *read]))
         for source, times in self._sources.items():
             rows.append(("source", "", [*source, *times]))
+        rows += [("span", "", [*span]) for span in self._spans.items()]
         for (topic, partition), moved in self._moved.items():
             for upstream, (before, after, *counts) in moved.items():
                 rows.append(("upstream", topic, [partition, *upstream, *before, *after, *counts]))

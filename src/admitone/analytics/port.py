@@ -22,6 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, Self
 
+from admitone.analytics.active_sources import Spans
 from admitone.analytics.store_state import CountingParameters, SourceProgress, StoreState
 from admitone.core.items import OTHER
 from admitone.core.replay_filter import Progress, Reached, Upstream
@@ -86,6 +87,7 @@ class CountedBatch:
     counted_at: int
     candidates: Mapping[tuple[str, str], Sequence[frozenset[str]]] = field(default_factory=dict)
     """Of a worker that met more new values than it may report: the ones it did report."""
+    spans: Spans = field(default_factory=dict)
     upstream: Mapping[Place, Mapping[Upstream, Progress]] = field(default_factory=dict)
     """By topic id and partition, how far the source partitions came that are seen there."""
 
@@ -152,6 +154,9 @@ class SketchStore(SketchReader, Protocol):
 
     def sources(self) -> dict[tuple[int, int], SourceProgress]:
         """Return how far each source partition had come in what was counted of it."""
+
+    def spans(self) -> Spans:
+        """Return the spans of the ledger's clock by which sources are judged active."""
 
     def fit_marks(self, partitions: Mapping[str, int]) -> None:
         """Note how many partitions the topics have whose replays are filtered, by topic id.

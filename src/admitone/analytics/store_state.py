@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from admitone.analytics.active_sources import NO_BLOCK, Spans, first_active
 from admitone.core.errors import ConfigurationError
 from admitone.core.sketches import SketchParameters
 from admitone.core.windows import BEGINNING, Window
@@ -65,6 +66,14 @@ class SourceProgress(NamedTuple):
 
     stream_time: int
     append_time: int
+    block: int = NO_BLOCK
+    """The last block of it that was counted."""
+
+    def is_active(self, first_block: int, first_append: int) -> bool:
+        """Tell whether it is active; where its records have no number, append times must do."""
+        if self.block == NO_BLOCK:
+            return self.append_time >= first_append
+        return self.block >= first_block
 
 
 class Clock(NamedTuple):
@@ -76,13 +85,18 @@ class Clock(NamedTuple):
     """The stream time of the fastest one; retention is counted back from it."""
 
     @classmethod
-    def of(cls, sources: Iterable[SourceProgress], idle_after: int) -> Clock | None:
-        """Return what time it is; a source is active if it appended within `idle_after` of the newest append."""
+    def of(cls, sources: Iterable[SourceProgress], spans: Spans, idle_after: int) -> Clock | None:
+        """Return what time it is; `analytics.active_sources` says which sources are active.
+
+        One whose records have no number, from a foreign producer or an older release, is active if it appended within
+        `idle_after` of the newest append.
+        """
         known = list(sources)
         if not known:
             return None
-        latest = max(source.append_time for source in known)
-        active = [source for source in known if source.append_time >= latest - idle_after]
+        first_block = first_active(spans.values())
+        first_append = max(source.append_time for source in known) - idle_after
+        active = [source for source in known if source.is_active(first_block, first_append)]
         return cls(
             frontier=min(source.stream_time for source in active),
             newest=max(source.stream_time for source in known),

@@ -269,7 +269,7 @@ class OwnedPartition:
             if not len(ordinals):
                 return Placed(np.empty(0, dtype=np.int64), None), row.refused
             leaving = self._outgoing(block, ordinals)
-            parts = leaving.by_topic(topics, self._options.rules.routes, self._boundary.clock())
+            parts = leaving.by_topic(topics, self._options.rules.routes, row)
             crash_point("boundary.publishing")
             try:
                 placed = append(self._transport, self._producer, self._producer_epoch, parts)

@@ -60,7 +60,7 @@ class Outgoing:
             [block.business_keys[row] for row in ordinals.tolist()],
         )
 
-    def by_topic(self, topics: tuple[str, ...], routes: Iterable[Route], admitted_at: int) -> Parts:
+    def by_topic(self, topics: tuple[str, ...], routes: Iterable[Route], block: Block) -> Parts:
         """Return, for each topic, which lines go there and their records, in the order given."""
         by_name = {route.topic: route for route in routes}
         route = self.facts["route"].fill_null(-1).to_numpy()
@@ -68,10 +68,10 @@ class Outgoing:
         for number in np.unique(route).tolist():
             lines = np.flatnonzero(route == number)
             topic = topics[number]
-            found[topic] = (lines, self._records(lines, admitted_at, by_name.get(topic)))
+            found[topic] = (lines, self._records(lines, block, by_name.get(topic)))
         return found
 
-    def _records(self, lines: np.ndarray, admitted_at: int, route: Route | None) -> pa.Table:
+    def _records(self, lines: np.ndarray, block: Block, route: Route | None) -> pa.Table:
         rows = pa.array(lines)
         facts, records = self.facts.take(rows), self.records.take(rows)
         business_keys = pa.array([self.business_keys[line] for line in lines.tolist()], pa.string())
@@ -90,7 +90,7 @@ class Outgoing:
                 facts["partition"],
                 key,
                 records["value"],
-                _headers(facts, business_keys, admitted_at, extra),
+                _headers(facts, business_keys, block, extra),
             ],
             names=OUTGOING_SCHEMA.names,
         )
@@ -133,7 +133,7 @@ def origins_of(headers: pa.ChunkedArray) -> list[bytes]:
 
 
 def _headers(
-    facts: pa.Table, business_keys: pa.Array, admitted_at: int, extra: Mapping[str, pa.Array]
+    facts: pa.Table, business_keys: pa.Array, block: Block, extra: Mapping[str, pa.Array]
 ) -> pa.StructArray:
     """Return every record's headers, column by column."""
     size = facts.num_rows
@@ -145,9 +145,10 @@ def _headers(
         facts["payload_hash"],
         pa.repeat(pa.scalar(b"%d" % RULES_VERSION), size),
         business_keys,
-        pa.repeat(pa.scalar(b"%d" % admitted_at), size),
+        pa.repeat(pa.scalar(b"%d" % block.claimed_at), size),
         facts["event_time"].cast(pa.string()),
         facts["stream_time"].cast(pa.string()),
+        pa.repeat(pa.scalar(b"%d" % block.block_id), size),
         *extra.values(),
     ]
     return pa.StructArray.from_arrays(

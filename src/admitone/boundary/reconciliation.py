@@ -182,9 +182,7 @@ class _Search:
             places,
         )
         crash_point("reconcile.planned")
-        parts = self._outgoing(plan).by_topic(
-            tuple(names), boundary.options.rules.routes, boundary.clock()
-        )
+        parts = self._outgoing(plan).by_topic(tuple(names), boundary.options.rules.routes, block)
         placed = append(boundary.transport, producer, producer_epoch, parts)
         crash_point("reconcile.published")
         refuse_recreated(boundary.transport, places)

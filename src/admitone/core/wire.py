@@ -44,6 +44,8 @@ class Header:
     ADMITTED_AT: Final = "admitted-at"
     EVENT_TIME: Final = "event-time"
     STREAM_TIME: Final = "stream-time"
+    BLOCK: Final = "block"
+    """The number of its block in the ledger; `admitted-at` is when that was claimed, by the ledger's clock."""
 
     ORIGIN: Final = "origin"
     """Where a late publish or a released delivery was first delivered."""
@@ -58,7 +60,7 @@ class Header:
 NAMING_HEADERS: Final = (Header.RUN_ID, Header.EVENT_CLASS)
 ADMITTED_HEADERS: Final = (
     Header.IDENTITY, Header.RUN, Header.CLASS, Header.EVENT_ID, Header.PAYLOAD_HASH, Header.RULES,
-    Header.BUSINESS_KEY, Header.ADMITTED_AT, Header.EVENT_TIME, Header.STREAM_TIME,
+    Header.BUSINESS_KEY, Header.ADMITTED_AT, Header.EVENT_TIME, Header.STREAM_TIME, Header.BLOCK,
 )  # fmt: skip
 _ONE: Final = struct.Struct(">qiq")
 _MANY: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])

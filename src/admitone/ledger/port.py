@@ -279,6 +279,9 @@ class Ledger(LedgerReader, Protocol):
     def begin_reading_back(self, pipeline: str, ends: KnownEnds, at: int) -> None:
         """Note from which ends the log is read back for a pipeline; the ends of a note that is there stand."""
 
+    def number_blocks_beyond(self, block_id: int) -> None:
+        """Give new blocks numbers beyond this one, which the log names: who reads it takes them for younger ones."""
+
     def end_reading_back(self, pipeline: str, closed_runs: Collection[str]) -> None:
         """Remove the note of a pipeline that was read back, in one transaction with what is to hold from then on.
 

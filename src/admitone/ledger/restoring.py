@@ -17,6 +17,12 @@ def begin(rows: Rows, pipeline: str, ends: KnownEnds, at: int) -> None:
     )
 
 
+def number_blocks_beyond(rows: Rows, block_id: int) -> None:
+    """Give new blocks numbers beyond this one."""
+    if block_id:
+        rows.number_blocks_beyond(block_id)
+
+
 def end(rows: Rows, pipeline: str, closed_runs: Collection[str]) -> None:
     """Remove the note of a pipeline that was read back; what operators may have decided since awaits them."""
     rows.join_runs(closed_runs)

@@ -118,6 +118,9 @@ class Rows(Protocol):
     ) -> None:
         """Store the large parts of a block that is claimed."""
 
+    def number_blocks_beyond(self, block_id: int) -> None:
+        """Give new blocks numbers beyond this one."""
+
     def conclude(
         self, block: Block, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
     ) -> int:

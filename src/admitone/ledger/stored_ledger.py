@@ -62,6 +62,7 @@ class StoredLedger(StoredReader):
     close_run = in_transaction(upkeep.close_run)
     accept_topic = in_transaction(upkeep.accept_topic)
     begin_reading_back = in_transaction(restoring.begin)
+    number_blocks_beyond = in_transaction(restoring.number_blocks_beyond)
     end_reading_back = in_transaction(restoring.end)
 
     def check_epoch(self, source: Source, epoch: int) -> None:

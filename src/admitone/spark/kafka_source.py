@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from admitone.analytics.admitted_records import EVENT_TIME, POSITION, STREAM_TIME
+from admitone.analytics.admitted_records import HEADERS_READ, NUMBERS, POSITION
 from admitone.core.wire import ADMITTED_HEADERS, Header
 from admitone.settings import Settings
 from admitone.transport.kafka.clients import java_options
@@ -41,17 +41,22 @@ _PLACED: Final = (
     "CASE WHEN get(headers, {place}).key = '{name}' THEN get(headers, {place}).value"
     f" ELSE {_FOUND} END"
 )
-_TIMES: Final = {
+_STAMPS: Final = {
     column: _PLACED.format(name=name, place=ADMITTED_HEADERS.index(name))
-    for column, name in ((EVENT_TIME, Header.EVENT_TIME), (STREAM_TIME, Header.STREAM_TIME))
+    for column, name in zip(NUMBERS, HEADERS_READ, strict=True)
 }
+_LAST: Final = len(ADMITTED_HEADERS) - 1
+# What an older release admitted has one header less.
+_MORE_HEADERS: Final = (
+    f"size(headers) > {_LAST + 1} OR get(headers, {_LAST}).key <> '{ADMITTED_HEADERS[_LAST]}'"
+)
 COUNTED: Final = (
     "key", "value", "topic", "partition", "offset", "timestamp",
     *(
         f"try_cast(CAST({value} AS STRING) AS BIGINT) AS {column}"
-        for column, value in _TIMES.items()
+        for column, value in _STAMPS.items()
     ),
-    f"CASE WHEN size(headers) > {len(ADMITTED_HEADERS)} THEN {_FOUND.format(name=Header.POSITION)} END AS {POSITION}",
+    f"CASE WHEN {_MORE_HEADERS} THEN {_FOUND.format(name=Header.POSITION)} END AS {POSITION}",
 )  # fmt: skip
 """What counting reads of a record."""
 _RECORDS_AT_ONCE: Final = 10_000

@@ -19,7 +19,7 @@ from admitone.core.wire import encode
 from admitone.evidence.evidence_file import read_file
 from admitone.evidence.evidence_rows import ARCHIVE, RECEIPTS
 from admitone.evidence.evidence_store import EvidenceStore
-from admitone.ledger.model import EvidenceFile
+from admitone.ledger.model import Block, EvidenceFile
 from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, LOG_APPEND_TIME, RECORD_SCHEMA
 
@@ -42,7 +42,7 @@ def archived_records(
         envelopes = _envelopes(store, file, archive, receipts)
         chosen = pc.is_in(receipts["bus_topic"], pa.array(list(topics), pa.string()))
         records = _records(
-            receipts.filter(chosen), envelopes.filter(chosen), _incarnations(ledger, receipts)
+            receipts.filter(chosen), envelopes.filter(chosen), _blocks(ledger, receipts)
         )
         for first in range(0, records.num_rows, _ROWS_AT_ONCE):
             yield records.slice(first, _ROWS_AT_ONCE)
@@ -66,19 +66,18 @@ def _envelopes(
     return envelopes
 
 
-def _incarnations(ledger: LedgerReader, receipts: pa.Table) -> Mapping[tuple[int, str], str]:
+def _blocks(ledger: LedgerReader, receipts: pa.Table) -> Mapping[int, Block]:
     ids = receipts["block"].unique().to_pylist()
-    return {
+    return {block.block_id: block for block in ledger.blocks(ids=ids)}
+
+
+def _records(receipts: pa.Table, envelopes: pa.Table, blocks: Mapping[int, Block]) -> pa.Table:
+    size = receipts.num_rows
+    incarnations = {
         (block.block_id, destination.topic): destination.topic_id
-        for block in ledger.blocks(ids=ids)
+        for block in blocks.values()
         for destination in block.destinations
     }
-
-
-def _records(
-    receipts: pa.Table, envelopes: pa.Table, incarnations: Mapping[tuple[int, str], str]
-) -> pa.Table:
-    size = receipts.num_rows
     topic_ids = [
         incarnations.get(place, "")
         for place in zip(
@@ -93,7 +92,7 @@ def _records(
         "offset": receipts["bus_offset"],
         "timestamp": pc.multiply(receipts["published_at"], 1_000).cast(pa.timestamp("us", "UTC")),
         "timestampType": pa.repeat(pa.scalar(LOG_APPEND_TIME, pa.int32()), size),
-        "headers": _headers(receipts),
+        "headers": _headers(receipts, blocks),
     }
     made = pa.table([columns[field.name] for field in RECORD_SCHEMA], schema=RECORD_SCHEMA)
     return made.append_column("topic_id", pa.array(topic_ids, pa.string()))
@@ -112,8 +111,9 @@ def _keys(receipts: pa.Table) -> pa.Array:
     return pa.array(keys, pa.binary())
 
 
-def _headers(receipts: pa.Table) -> pa.Array:
-    columns = [receipts[name].to_pylist() for name in ("stream_time", "event_time")]
+def _headers(receipts: pa.Table, blocks: Mapping[int, Block]) -> pa.Array:
+    columns = [receipts[name].to_pylist() for name in ("stream_time", "event_time", "block")]
+    columns.insert(2, [blocks[number].claimed_at for number in columns[2]])
     return pa.array(
         [
             [

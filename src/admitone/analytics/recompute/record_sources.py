@@ -137,19 +137,21 @@ class FromArchive:
             return
         counting = BatchCounter(into, self._settings, {name: name for name in self._topics})
         plan = replace(counting.plan(), marks={}, upstream={}, filtered=frozenset())
-        sources = live.sources()
+        sources, spans = live.sources(), live.spans()
         reached = _Reached()
         for records in archived_records(self._ledger, self._store, self._topics):
             chosen = reached.add(_within(records, begun, target))
             now = wall_clock()
             deltas = counting.count(plan, chosen.to_batches(), now)
             batch = counting.gather(plan, deltas, now, {})
-            into.commit(replace(batch, reads=[], upstream={}, sources=sources or batch.sources))
+            if sources:
+                batch = replace(batch, sources=sources, spans=spans)
+            into.commit(replace(batch, reads=[], upstream={}))
             report("counting", reached.records)
         now = wall_clock()
         reads = reached.reads(begun, target, live.state().marks)
         # Only the log knows which producer wrote what to it, or a store that has read it.
-        into.commit(CountedBatch(reads, sources, [], now, upstream=_moved(into, live)))
+        into.commit(CountedBatch(reads, sources, [], now, spans=spans, upstream=_moved(into, live)))
 
 
 RecordSource = FromLog | FromArchive

@@ -70,7 +70,8 @@ class SqliteSketchReader:
         """Return the store's revision, parameters, clock and marks."""
         with self._database.snapshot() as db:
             settings = dict(db.execute("SELECT name, value FROM settings"))
-            sources = db.execute("SELECT stream_time, append_time FROM sources").fetchall()
+            sources = db.execute("SELECT stream_time, append_time, block FROM sources").fetchall()
+            spans = dict(db.execute("SELECT span, last_block FROM spans"))
             marks = db.execute(
                 "SELECT topic, topic_id, partition, offset, counted, coalesce(sum(replayed), 0),"
                 " coalesce(sum(order_violations), 0) FROM marks LEFT JOIN upstream USING (topic_id, partition)"
@@ -83,7 +84,7 @@ class SqliteSketchReader:
             revision=int(settings["revision"]),
             updated_at=int(settings["updated_at"]),
             parameters=parameters,
-            clock=Clock.of((SourceProgress(*row) for row in sources), parameters.idle_after),
+            clock=Clock.of((SourceProgress(*row) for row in sources), spans, parameters.idle_after),
             marks=tuple(Mark(*row) for row in marks),
         )
 

@@ -3,7 +3,8 @@
 state              `sketch:v1:…`, `space-saving:v1:…` and `meta:v1:…` by key
 windows            every stored window; for a minute, whether it is folded
 marks              how far each partition of the admitted log is counted
-sources            stream time and newest append time of each source partition
+sources            stream time, newest append time and last block of each source partition
+spans              the last block that was claimed in each of the newest spans of the ledger's clock
 attributes         grouping attributes, and whether all their lists are chosen
 attribute_values   the values that have a list of their own
 settings           revision, generation, parameters and item rules in force
@@ -93,4 +94,8 @@ CREATE INDEX changes_by_revision ON changes (revision);
 INSERT INTO settings SELECT 'changes_from', value FROM settings WHERE name = 'revision';
 
 INSERT INTO settings VALUES ('generation', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER))""",
+    """
+ALTER TABLE sources ADD COLUMN block INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE spans (span INTEGER PRIMARY KEY, last_block INTEGER NOT NULL)""",
 )

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
+from admitone.analytics.active_sources import SPANS_KEPT, Spans
 from admitone.analytics.folding import Folding
 from admitone.analytics.kept_values import choose_values
 from admitone.analytics.port import (
@@ -38,7 +39,9 @@ from admitone.infra.crash_points import crash_point
 
 _REVISIONS_REMEMBERED: Final = 1_000
 _LIVES_REMEMBERED: Final = 1_000
-_CONTENT: Final = "state windows marks sources attributes attribute_values upstream topics".split()
+_CONTENT: Final = (
+    "state windows marks sources spans attributes attribute_values upstream topics".split()
+)
 _REPLACEMENT: Final = ".recomputing"
 
 
@@ -55,6 +58,8 @@ class SqliteSketchStore(SqliteSketchReader):
             row = db.execute(query).fetchone()
             if row is not None and any(offset >= 0 for offset in self.marks().values()):
                 parameters.must_fit(CountingParameters.from_json(row[0]))
+            if row is not None:
+                _fit_spans(db, CountingParameters.from_json(row[0]), parameters)
             _set(db, "parameters", parameters.to_json())
 
     def keep_values(self, values: Mapping[tuple[str, str], KeptValues]) -> None:
@@ -109,9 +114,14 @@ class SqliteSketchStore(SqliteSketchReader):
         """Return how far each source partition had come in what was counted of it."""
         with self._database.snapshot() as db:
             rows = db.execute(
-                "SELECT producer_id, partition, stream_time, append_time FROM sources"
+                "SELECT producer_id, partition, stream_time, append_time, block FROM sources"
             )
             return {(producer, of): SourceProgress(*times) for producer, of, *times in rows}
+
+    def spans(self) -> Spans:
+        """Return the spans of the ledger's clock by which sources are judged active."""
+        with self._database.snapshot() as db:
+            return dict(db.execute("SELECT span, last_block FROM spans"))
 
     @contextmanager
     def replacement(self) -> Iterator[Self]:
@@ -237,11 +247,30 @@ def _move_upstream(
 
 def _advance_sources(db: sqlite3.Connection, batch: CountedBatch) -> None:
     db.executemany(
-        "INSERT INTO sources VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
+        "INSERT INTO sources VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
         " stream_time = max(stream_time, excluded.stream_time),"
-        " append_time = max(append_time, excluded.append_time)",
+        " append_time = max(append_time, excluded.append_time),"
+        " block = max(block, excluded.block)",
         [(*source, *progress) for source, progress in batch.sources.items()],
     )
+    db.executemany(
+        "INSERT INTO spans VALUES (?, ?) ON CONFLICT DO UPDATE SET"
+        " last_block = max(last_block, excluded.last_block)",
+        batch.spans.items(),
+    )
+    db.execute(
+        "DELETE FROM spans WHERE last_block NOT IN"
+        " (SELECT last_block FROM spans ORDER BY last_block DESC LIMIT ?)",
+        (SPANS_KEPT,),
+    )
+
+
+def _fit_spans(
+    db: sqlite3.Connection, before: CountingParameters, after: CountingParameters
+) -> None:
+    """Forget spans of another length: until there are new ones, every source is active."""
+    if before.idle_after != after.idle_after:
+        db.execute("DELETE FROM spans")
 
 
 def _write_values(db: sqlite3.Connection, values: Mapping[tuple[str, str], KeptValues]) -> None:

@@ -33,6 +33,7 @@ _SCHEMA: Final = pa.schema(
         ("published_at", pa.int64()),
         ("run", pa.binary()),
         ("late", pa.int64()),
+        ("block", pa.int64()),
         ("value", pa.binary()),
         ("headers", HEADERS_TYPE),
     ]
@@ -64,6 +65,11 @@ class Published:
     def last(self) -> int:
         """Return the highest source offset that is there."""
         return int(self.offsets.max(initial=NOTHING_DECIDED))
+
+    @property
+    def last_block(self) -> int:
+        """Return the highest number of a block that was admitted here; 0 where none is known."""
+        return int(pc.max(self.rows["block"]).as_py() or 0)
 
     def find(self, wanted: np.ndarray) -> np.ndarray:
         """Return the row of each source offset, -1 where it is not on the log."""
@@ -266,11 +272,20 @@ def _found(records: pa.Table, offsets: np.ndarray, topic: Topic, *, whole: bool)
             pc.divide(records["timestamp"].cast(pa.int64()), 1_000),
             _header(records, Header.RUN),
             pa.nulls(size, pa.int64()),
+            _blocks(records),
             records["value"] if whole else pa.nulls(size, pa.binary()),
             records["headers"] if whole else pa.nulls(size, HEADERS_TYPE),
         ],
         schema=_SCHEMA,
     )
+
+
+def _blocks(records: pa.Table) -> pa.Array:
+    """Return the number of each record's block; none where an older release admitted it."""
+    rows, values = header_column(records["headers"].combine_chunks(), Header.BLOCK)
+    found = np.zeros(records.num_rows, np.int64)
+    found[rows] = values.cast(pa.string()).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return pa.array(found, mask=found == 0)
 
 
 def _header(records: pa.Table, name: str) -> pa.Array:

@@ -168,6 +168,8 @@ class _Pipeline:
             lambda: receipts(evidence),
         )
         crash_point("restore.found")
+        last_blocks = (published.last_block for published in found.values())
+        self._ledger.number_blocks_beyond(max(last_blocks, default=0))
         self._operators = OperatorDecisions.read(evidence, self._ledger, found)
         self._register_doors(found, infos, producers)
         infos = sources_of(boundary)

@@ -140,6 +140,13 @@ class PostgresRows:
             block_id, facts, block_id, names, block_id, verdicts, block_id, journal,
         )  # fmt: skip
 
+    def number_blocks_beyond(self, block_id: int) -> None:
+        """Give new blocks numbers beyond this one."""
+        self.all(
+            "SELECT setval('block_block_id_seq', greatest(last_value, %s)) FROM block_block_id_seq",
+            block_id,
+        )
+
     def conclude(
         self, block: Block, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
     ) -> int:

@@ -125,6 +125,15 @@ class SqliteRows:
         self.change("INSERT INTO verdicts VALUES (%s, %s, NULL)", block_id, verdicts)
         self.change("INSERT INTO journal VALUES (%s, %s)", block_id, journal)
 
+    def number_blocks_beyond(self, block_id: int) -> None:
+        """Give new blocks numbers beyond this one."""
+        self.change("UPDATE sqlite_sequence SET seq = max(seq, %s) WHERE name = 'block'", block_id)
+        self.change(
+            "INSERT INTO sqlite_sequence SELECT 'block', %s"
+            " WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'block')",
+            block_id,
+        )
+
     def conclude(
         self, block: Block, verdicts: bytes | None, bus: bytes, row: Mapping[str, Any]
     ) -> int:
