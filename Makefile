@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 help:
 	@echo "make demo    the whole story in one go, on the embedded default"
 	@echo "make test    everything that CI runs"
-	@echo "make faults  the fault campaigns: crash points, databases, Kafka, Spark and ledgers struck thousands of times; with ONLY=boundary,spark some of them, with SEED=n the same again"
+	@echo "make faults  the fault campaigns: crash points, databases, Kafka, Spark, ledgers and clocks struck thousands of times; with ONLY=boundary,spark some of them, with SEED=n the same again"
 	@echo "make simulate 20,000 simulated histories of the boundary, on every core (5 to 10 minutes); SEED=n starts elsewhere"
 	@echo "make report  write into docs/reliability.md what the last run of each campaign found"
 	@echo "make bench   throughput of the boundary and of the analytics, on Kafka next to Kafka Streams; the ledger on PostgreSQL; look-ups"

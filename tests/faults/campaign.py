@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.faults.boundary_campaign import boundary_campaign
+from tests.faults.clock_campaign import clock_campaign
 from tests.faults.crowd_campaign import crowd_campaign
 from tests.faults.database_campaign import cut_campaign, kill_campaign
 from tests.faults.kafka_campaign import kafka_campaign, late_campaign
@@ -73,6 +74,8 @@ CAMPAIGNS = (
              50, "of each store", going_back_campaign),
     Campaign("standbys", "a standby takes the place of a PostgreSQL that died",
              50, "of each kind", standby_campaign),
+    Campaign("clocks", "clocks of brokers, worker, driver and database jump, forward and back",
+             100, "jumps", clock_campaign),
     Campaign("spark", "kills and suspensions at crash points of a whole Spark pipeline",
              60, "cases", spark_campaign),
 )  # fmt: skip

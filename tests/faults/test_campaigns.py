@@ -14,7 +14,7 @@ from tests.faults.campaign import CAMPAIGNS, Campaign, main
 from tests.faults.pieces import Found, run_pieces, shares, strike_until
 from tests.support.kept_results import kept
 
-SMALL = {"boundary": 4, "crowd": 2_000}
+SMALL = {"boundary": 4, "crowd": 2_000, "clocks": 5}
 """One strike is enough of any other."""
 
 

@@ -10,7 +10,6 @@ from psycopg import sql
 
 from admitone.ledger.sqlite.store import SqliteStore
 from admitone.ledger.stored_ledger import StoredLedger
-from admitone.simulation.ledger import SimulatedStore
 from tests.support.ledgers import NOW, OpenLedger, postgres_ledger
 
 
@@ -31,13 +30,6 @@ def clocked_sqlite(path: Path) -> tuple[OpenLedger, LedgerClock]:
     """Return a ledger in a file, and the clock of its machine."""
     clock = LedgerClock()
     return lambda: StoredLedger(SqliteStore(path, clock=lambda: clock.now)), clock
-
-
-def clocked_memory() -> tuple[OpenLedger, LedgerClock]:
-    """Return a ledger in memory, and the clock of its machine."""
-    clock = LedgerClock()
-    store = SimulatedStore(clock=lambda: clock.now)
-    return lambda: StoredLedger(store), clock
 
 
 def clocked_postgres(url: str) -> tuple[OpenLedger, LedgerClock]:
