@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admitone.core.identity import identity_of
+from admitone.core.identity import identity_of, names_of
 from admitone.core.routing import Route, partition_for, partition_of
-from admitone.core.wire import StreamMetadata, producer_id
+from admitone.core.wire import (
+    OFFSET,
+    PARTITION,
+    PRODUCER,
+    UPSTREAM,
+    StreamMetadata,
+    producer_id,
+)
 
 hostile = st.text(st.sampled_from('ab:0123456789|,\x00\x1f/.\\"é '), max_size=8) | st.text(
     st.characters(exclude_categories=("Cs",)), max_size=8
@@ -74,6 +81,18 @@ def test_the_first_key_field_that_is_present_chooses() -> None:
 def test_stream_metadata_is_twenty_bytes_big_endian() -> None:
     key = StreamMetadata(1, 2, 3).to_bytes()
     assert key.hex() == "0000000000000001000000020000000000000003"
+    numbers = [int.from_bytes(key[part], "big") for part in (PRODUCER, PARTITION, OFFSET)]
+    assert numbers == [1, 2, 3]
+    assert key[UPSTREAM] + key[OFFSET] == key
+
+
+def test_what_metadata_leaves_out_is_said_outside_and_what_is_wrong_in_it_stays_wrong() -> None:
+    outside = {"runId": "r", "eventClass": "c"}
+    assert names_of({"eventType": "t", "eventId": "e"}, {"runId": "r"}) == ("r", "t", "e")
+    assert names_of({"eventType": "t", "eventId": "e"}, outside) == ("r", "c", "e")
+    metadata = {"runId": "mine", "eventClass": None, "eventType": "t", "eventId": 7}
+    assert names_of(metadata, outside) == ("mine", None, 7)
+    assert names_of({"eventType": "t"}, outside | {"eventClass": None}) == ("r", None, None)
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from admitone.analytics.store_state import SourceProgress
 from admitone.core.replay_filter import by_upstream
-from admitone.core.wire import KEY_BYTES, Header, Longs, decode, positions_of
+from admitone.core.wire import POSITION_BYTES, Header, Longs, decode, positions_of
 
 MISSING: Final = np.iinfo(np.int64).min
 FOREIGN_SOURCE: Final = (0, -1)
@@ -63,7 +63,7 @@ def positions_in(batch: pa.RecordBatch) -> Any:
     named, keys = batch.column(POSITION), batch.column("key")
     if named.null_count == len(named):
         return keys
-    fits = pc.fill_null(pc.equal(pc.binary_length(named), KEY_BYTES), False)
+    fits = pc.fill_null(pc.equal(pc.binary_length(named), POSITION_BYTES), False)
     return pc.if_else(fits, named, keys)
 
 

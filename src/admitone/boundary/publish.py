@@ -14,7 +14,15 @@ from admitone.boundary.read import ReadBlock
 from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
 from admitone.core.errors import IntegrityError, NotFound, Unreadable
 from admitone.core.routing import Route
-from admitone.core.wire import ADMITTED_HEADERS, Header, decode, encode, one_array, positions_of
+from admitone.core.wire import (
+    ADMITTED_HEADERS,
+    OFFSET,
+    Header,
+    decode,
+    encode,
+    one_array,
+    positions_of,
+)
 from admitone.ledger.model import Block, Destination, Source
 from admitone.transport.headers import listed
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
@@ -137,23 +145,23 @@ def _headers(
 ) -> pa.StructArray:
     """Return every record's headers, column by column."""
     size = facts.num_rows
-    columns = [
-        facts["identity"],
-        facts["run"].cast(pa.string()),
-        facts["class"].cast(pa.string()),
-        facts["event_id"],
-        facts["payload_hash"],
-        pa.repeat(pa.scalar(b"%d" % RULES_VERSION), size),
-        business_keys,
-        pa.repeat(pa.scalar(b"%d" % block.claimed_at), size),
-        facts["event_time"].cast(pa.string()),
-        facts["stream_time"].cast(pa.string()),
-        pa.repeat(pa.scalar(b"%d" % block.block_id), size),
-        *extra.values(),
-    ]
+    columns = {
+        Header.IDENTITY: facts["identity"],
+        Header.RUN: facts["run"].cast(pa.string()),
+        Header.CLASS: facts["class"].cast(pa.string()),
+        Header.EVENT_ID: facts["event_id"],
+        Header.PAYLOAD_HASH: facts["payload_hash"],
+        Header.RULES: pa.repeat(pa.scalar(b"%d" % RULES_VERSION), size),
+        Header.BUSINESS_KEY: business_keys,
+        Header.ADMITTED_AT: pa.repeat(pa.scalar(b"%d" % block.claimed_at), size),
+        Header.EVENT_TIME: facts["event_time"].cast(pa.string()),
+        Header.STREAM_TIME: facts["stream_time"].cast(pa.string()),
+        Header.BLOCK: pa.repeat(pa.scalar(b"%d" % block.block_id), size),
+        **extra,
+    }
+    names = [*ADMITTED_HEADERS, *extra]
     return pa.StructArray.from_arrays(
-        [one_array(column.cast(pa.binary())) for column in columns],
-        names=[*ADMITTED_HEADERS, *extra],
+        [one_array(columns[name].cast(pa.binary())) for name in names], names=names
     )
 
 
@@ -250,7 +258,7 @@ def look(
                     matched.column("timestamp").cast(pa.int64()).to_pylist(),
                     strict=True,
                 ):
-                    offsets[int.from_bytes(position[12:], "big")] = offset
+                    offsets[int.from_bytes(position[OFFSET], "big")] = offset
                     published_at = moment // 1_000
         except (NotFound, Unreadable):
             unknown = True

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 
 from admitone.core.canonical import Refused, canonical_json, parse
 from admitone.core.decisions import Reason
-from admitone.core.identity import identity_of
+from admitone.core.identity import identity_of, names_of
 from admitone.core.moments import milliseconds
 from admitone.core.routing import Route
 from admitone.core.segment_times import oldest_live
-from admitone.core.wire import Header, header_text
+from admitone.core.wire import Header, header_text, said_outside
 
 # Hours and minutes are bounded here: what fromisoformat takes beyond them depends on Python's version.
 _TIMESTAMP = re.compile(
@@ -126,14 +126,8 @@ def read_envelope(  # noqa: PLR0911, PLR0912 - one check after another is how it
         return Refusal(Reason.NOT_AN_ENVELOPE, fallback_run)
 
     event_type: Any = metadata.get("eventType")
-    event_id: Any = metadata.get("eventId")
-    if headers:
-        run_id = _chosen(metadata, headers, Header.RUN_ID, rules.run_id)
-        event_class = _chosen(metadata, headers, Header.EVENT_CLASS, event_type)
-    else:
-        run_id = metadata.get("runId", rules.run_id)
-        event_class = metadata.get("eventClass", event_type)
-    who = (run_id, event_class, event_id)
+    outside = said_outside(headers, rules.run_id) if headers else {Header.RUN_ID: rules.run_id}
+    who = run_id, event_class, event_id = names_of(metadata, outside)
     if not (type(run_id) is type(event_class) is type(event_id) is str and all(who)):
         return Refusal(
             Reason.IDENTITY_INVALID,
@@ -184,12 +178,3 @@ def run_outside(headers: Mapping[str, bytes], run_id: str) -> str:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and value != ""
-
-
-def _chosen(metadata: dict[str, Any], headers: Mapping[str, bytes], name: str, default: Any) -> Any:
-    """Return the metadata's value, the header's, or the default; a present but wrong one is kept wrong."""
-    if name in metadata:
-        return metadata[name]
-    if name in headers:
-        return header_text(headers[name])
-    return default

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple
 
 from admitone.core.canonical import Refused, canonical_json, parse_strict
 from admitone.core.decisions import Reason
-from admitone.core.identity import identity_of
+from admitone.core.identity import identity_of, names_of
 
 LONGEST_TEXT: Final = 64
 _JSON, _HASHED = "json:", "sha256:"
@@ -98,7 +98,7 @@ class KeyRule:
     ) -> Key | Reason:
         """Return the key of a document that `parse_strict` returned, or why it has none.
 
-        What an envelope may leave out of its identity (`runId`, `eventClass`) comes from outside: headers, settings.
+        What an envelope may leave out of its identity comes from outside: headers, settings.
         """
         if type(document) is not dict:
             return Reason.NOT_AN_ENVELOPE
@@ -168,11 +168,7 @@ def _canonical(document: Mapping[str, Any], outside: Mapping[str, str | None]) -
     metadata = document.get("metadata")
     if type(metadata) is not dict:
         return Reason.NOT_AN_ENVELOPE
-    who: list[Any] = [
-        metadata.get("runId", outside.get("runId")),
-        metadata.get("eventClass", outside.get("eventClass", metadata.get("eventType"))),
-        metadata.get("eventId"),
-    ]
+    who = [*names_of(metadata, outside)]
     for name in who:
         if type(name) is not str or not name:
             return Reason.IDENTITY_INVALID

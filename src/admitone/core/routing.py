@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from admitone.core.keys import value_at
-
-HASH_NAME: Final = "sha256/8"
 
 
 @dataclass(frozen=True, slots=True)

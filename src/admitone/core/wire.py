@@ -64,7 +64,13 @@ ADMITTED_HEADERS: Final = (
 )  # fmt: skip
 _ONE: Final = struct.Struct(">qiq")
 _MANY: Final = np.dtype([("producer", ">i8"), ("partition", ">i4"), ("offset", ">i8")])
-KEY_BYTES: Final = _ONE.size
+POSITION_BYTES: Final = _ONE.size
+PRODUCER: Final = slice(0, 8)
+PARTITION: Final = slice(8, 12)
+OFFSET: Final = slice(12, POSITION_BYTES)
+UPSTREAM: Final = slice(0, PARTITION.stop)
+"""Producer and source partition together: where offsets are counted."""
+OFFSET_BYTES: Final = OFFSET.stop - OFFSET.start
 
 Longs = npt.NDArray[np.int64]
 
@@ -83,7 +89,7 @@ class StreamMetadata(NamedTuple):
     @classmethod
     def from_bytes(cls, key: bytes | None) -> StreamMetadata | None:
         """Return the metadata a key holds, or None when the key is something else."""
-        if key is None or len(key) != KEY_BYTES:
+        if key is None or len(key) != POSITION_BYTES:
             return None
         found = cls(*_ONE.unpack(key))
         return None if found.partition < 0 or found.offset < 0 else found
@@ -108,7 +114,7 @@ def encode(producer_id: int, partition: int, offsets: Longs) -> pa.BinaryArray:
     keys = np.empty(len(offsets), dtype=_MANY)
     keys["producer"], keys["partition"], keys["offset"] = producer_id, partition, offsets
     fixed = pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(KEY_BYTES), len(offsets), [None, pa.py_buffer(keys.tobytes())]
+        pa.binary(POSITION_BYTES), len(offsets), [None, pa.py_buffer(keys.tobytes())]
     )
     return fixed.cast(pa.binary())
 
@@ -124,10 +130,10 @@ class Numbers(NamedTuple):
 def decode(keys: Any) -> tuple[npt.NDArray[np.bool_], Numbers]:
     """Return which keys hold twenty bytes, and the numbers in those that do."""
     keys = one_array(keys)
-    whole = pc.fill_null(pc.equal(pc.binary_length(keys), KEY_BYTES), False)
-    fixed = keys.filter(whole).cast(pa.binary(KEY_BYTES))
+    whole = pc.fill_null(pc.equal(pc.binary_length(keys), POSITION_BYTES), False)
+    fixed = keys.filter(whole).cast(pa.binary(POSITION_BYTES))
     data = fixed.buffers()[1] or b""
-    found = np.frombuffer(data, _MANY, len(fixed), fixed.offset * KEY_BYTES)
+    found = np.frombuffer(data, _MANY, len(fixed), fixed.offset * POSITION_BYTES)
     columns = (found[name].astype(np.int64) for name in ("producer", "partition", "offset"))
     return np.asarray(whole), Numbers(*columns)
 
@@ -138,7 +144,7 @@ def positions_of(keys: Any, headers: Any) -> pa.BinaryArray:
     rows, values = header_column(headers, Header.POSITION)
     if not len(rows):
         return keys
-    fits = np.asarray(pc.fill_null(pc.equal(pc.binary_length(values), KEY_BYTES), False))
+    fits = np.asarray(pc.fill_null(pc.equal(pc.binary_length(values), POSITION_BYTES), False))
     fits &= np.append(rows[1:] != rows[:-1], True)  # The last of several is the one that counts.
     named = np.zeros(len(keys), dtype=bool)
     named[rows[fits]] = True

@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.wire import KEY_BYTES, one_array
+from admitone.core.wire import POSITION_BYTES, one_array
 
-UPSTREAM_TYPE = pa.binary(KEY_BYTES)
+UPSTREAM_TYPE = pa.binary(POSITION_BYTES)
 
 FACTS_SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from admitone.core.errors import ConfigurationError
 from admitone.core.wire import Header
-from admitone.spark.metadata_columns import metadata_key
+from admitone.spark.metadata_columns import metadata_key, offset_bytes
 from admitone.spark.replay_columns import FIRST_OFFSET
 
 LAST_OFFSET: Final = "last_offset"
@@ -72,5 +72,5 @@ def _of_one_topic(key: Column) -> Column:
 
 
 def _headers() -> Column:
-    first = F.unhex(F.lpad(F.hex(F.col(FIRST_OFFSET).cast("bigint")), 16, "0"))
-    return F.array(F.struct(F.lit(Header.FIRST_OFFSET).alias("key"), first.alias("value")))
+    first = offset_bytes(FIRST_OFFSET).alias("value")
+    return F.array(F.struct(F.lit(Header.FIRST_OFFSET).alias("key"), first))

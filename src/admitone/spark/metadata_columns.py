@@ -8,9 +8,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
 
 from admitone.core.errors import ConfigurationError
-from admitone.core.wire import KEY_BYTES, Header
+from admitone.core.wire import (
+    OFFSET,
+    PARTITION,
+    POSITION_BYTES,
+    PRODUCER,
+    UPSTREAM,
+    Header,
+)
 
-UPSTREAM_BYTES: Final = 12
 _SIGN_BIT: Final = bytearray([0x80])
 
 
@@ -22,8 +28,8 @@ def metadata_key(producer_id: int, partition: str = "partition", offset: str = "
     return F.unhex(
         F.concat(
             F.lit(producer_bytes(producer_id).hex()),
-            F.lpad(F.hex(F.col(partition).cast("bigint")), 8, "0"),
-            F.lpad(F.hex(F.col(offset).cast("bigint")), 16, "0"),
+            _hex_of(partition, PARTITION),
+            _hex_of(offset, OFFSET),
         )
     )
 
@@ -31,7 +37,7 @@ def metadata_key(producer_id: int, partition: str = "partition", offset: str = "
 def producer_bytes(producer_id: int) -> bytes:
     """Return the first bytes of everything that a producer writes."""
     try:
-        return producer_id.to_bytes(8, "big", signed=True)
+        return producer_id.to_bytes(PRODUCER.stop, "big", signed=True)
     except (AttributeError, OverflowError):
         raise ConfigurationError(
             f"Expected a producer id, a whole number of 64 bits with sign, got {producer_id!r}.",
@@ -39,11 +45,16 @@ def producer_bytes(producer_id: int) -> bytes:
         ) from None
 
 
+def offset_bytes(offset: str) -> Column:
+    """Return the eight bytes of a column's source offset."""
+    return F.unhex(_hex_of(offset, OFFSET))
+
+
 def position_of(df: DataFrame) -> Column:
     """Return where each row says it comes from: its header `position`, or else its key."""
     if "headers" not in df.columns:
         return F.col("key")
-    return F.coalesce(header_of(Header.POSITION, KEY_BYTES), F.col("key"))
+    return F.coalesce(header_of(Header.POSITION, POSITION_BYTES), F.col("key"))
 
 
 def header_of(name: str, size: int) -> Column:
@@ -57,31 +68,40 @@ def header_of(name: str, size: int) -> Column:
 def is_metadata(position: Column, producers: list[int] | None) -> Column:
     """Tell whether a position is stream metadata of one of these producers; None stands for all."""
     found = (
-        (F.length(position) == KEY_BYTES)
-        & (F.substring(position, 9, 1) < F.lit(_SIGN_BIT))
-        & (F.substring(position, 13, 1) < F.lit(_SIGN_BIT))
+        (F.length(position) == POSITION_BYTES)
+        & (_part(position, PARTITION) < F.lit(_SIGN_BIT))
+        & (_part(position, OFFSET) < F.lit(_SIGN_BIT))
     )
     if producers is not None:
         known = [bytearray(producer_bytes(number)) for number in producers]
-        found &= F.substring(position, 1, 8).isin(known)
+        found &= _part(position, PRODUCER).isin(known)
     return F.coalesce(found, F.lit(False))
 
 
 def upstream_of(position: Column) -> Column:
     """Return the producer id and source partition of a position, as its first bytes."""
-    return F.substring(position, 1, UPSTREAM_BYTES)
+    return _part(position, UPSTREAM)
 
 
 def source_partition_of(position: Column) -> Column:
     """Return the source partition of a position."""
-    return F.conv(F.hex(F.substring(position, 9, 4)), 16, 10).cast("int")
+    return F.conv(F.hex(_part(position, PARTITION)), 16, 10).cast("int")
 
 
 def offset_bytes_of(position: Column) -> Column:
     """Return the source offset of a position; as offsets are not negative, byte order is their order."""
-    return F.substring(position, 13, 8)
+    return _part(position, OFFSET)
 
 
 def long_of(value: Column) -> Column:
     """Return the number that eight big-endian bytes hold."""
     return F.conv(F.hex(value), 16, 10).cast("bigint")
+
+
+def _part(position: Column, part: slice) -> Column:
+    return F.substring(position, part.start + 1, part.stop - part.start)
+
+
+def _hex_of(number: str, part: slice) -> Column:
+    digits = 2 * (part.stop - part.start)
+    return F.lpad(F.hex(F.col(number).cast("bigint")), digits, "0")

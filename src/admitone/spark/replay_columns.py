@@ -23,7 +23,7 @@ from admitone.analytics.admitted_records import stretches
 from admitone.core.errors import ConfigurationError, ContractDrift, IntegrityError
 from admitone.core.replay_filter import Kind, Reached, Upstream
 from admitone.core.replay_filter import filter_replays as judge
-from admitone.core.wire import Header
+from admitone.core.wire import OFFSET_BYTES, Header
 from admitone.spark.metadata_columns import (
     header_of,
     is_metadata,
@@ -80,7 +80,7 @@ def mark_replays(
         position = _in_its_place(position, announced, partitions)
     marked = df.withColumn(_POSITION, position)
     if spans:
-        header = long_of(header_of(Header.FIRST_OFFSET, 8))
+        header = long_of(header_of(Header.FIRST_OFFSET, OFFSET_BYTES))
         first = F.col(FIRST_OFFSET) if FIRST_OFFSET in df.columns else header
         marked = marked.withColumn(_FIRST, first.cast("bigint"))
     schema = StructType([*df.schema.fields, StructField(REPLAY, StringType())])

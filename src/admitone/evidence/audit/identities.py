@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from admitone.core.canonical import Refused, canonical_json, parse_strict
-from admitone.core.identity import identity_of
+from admitone.core.identity import identity_of, names_of
 from admitone.core.keys import Key
 from admitone.core.records import labelled
-from admitone.core.wire import Header, naming_headers, said_outside
+from admitone.core.wire import naming_headers, said_outside
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import ADMISSION_STORE, Source
 from admitone.ledger.port import LedgerReader
@@ -40,12 +40,8 @@ def _recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Iterator[tu
         try:
             envelope = parse_strict(value)
             metadata, payload = envelope["metadata"], envelope["payload"]
-            said = said_outside(outside.get(row, {}), run_id)
-            run = metadata.get("runId", said[Header.RUN_ID])
-            default = said.get(Header.EVENT_CLASS, metadata["eventType"])
-            event_class = metadata.get("eventClass", default)
-            identity = identity_of(run, event_class, metadata["eventId"])
-            yield identity, hashlib.sha256(canonical_json(payload)).digest()
+            who = names_of(metadata, said_outside(outside.get(row, {}), run_id))
+            yield identity_of(*who), hashlib.sha256(canonical_json(payload)).digest()
         except (Refused, KeyError, TypeError, AttributeError):
             yield b"", b""
 

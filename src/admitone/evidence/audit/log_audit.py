@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.errors import IntegrityError
-from admitone.core.wire import KEY_BYTES, Header, encode, header_column, positions_of
+from admitone.core.wire import POSITION_BYTES, Header, encode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import Source
 from admitone.transport.port import Transport
@@ -62,7 +62,7 @@ class LogAudit:
         partitions = admitted["partition"].to_numpy()
         offsets = admitted["bus_offset"].to_numpy()
         identities = _matrix(admitted["identity"].combine_chunks(), _IDENTITY_BYTES)
-        keys = _matrix(encode(*source, admitted["offset"].to_numpy()), KEY_BYTES)
+        keys = _matrix(encode(*source, admitted["offset"].to_numpy()), POSITION_BYTES)
         places = codes.astype(np.int64) << 32 | partitions
         for code in np.unique(places).tolist():
             chosen = places == code
@@ -132,10 +132,10 @@ def _match(
     headers = batch.column("headers").take(pa.array(hits))
     identities = _header_matrix(headers, Header.IDENTITY, _IDENTITY_BYTES)
     if late:
-        positions = _header_matrix(headers, Header.ORIGIN, KEY_BYTES)
+        positions = _header_matrix(headers, Header.ORIGIN, POSITION_BYTES)
     else:
         keys = batch.column("key").take(pa.array(hits))
-        positions = _matrix(positions_of(keys, headers), KEY_BYTES)
+        positions = _matrix(positions_of(keys, headers), POSITION_BYTES)
     seen[rows] = True
     right[rows] = (identities == expected.identities[rows]).all(axis=1) & (
         positions == expected.positions[rows]
