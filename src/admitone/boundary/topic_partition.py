@@ -14,6 +14,7 @@ from admitone.boundary.seen_before import SourceMemory
 from admitone.core.errors import Fenced, IntegrityError, MarkMoved
 from admitone.ledger.model import NOTHING_DECIDED, Claimed, KnownRepeats, Outcome, Source
 from admitone.transport.port import Topic
+from admitone.transport.topic_contract import same_incarnation
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
@@ -83,7 +84,8 @@ class TopicPartition(OwnedPartition):
             raise refusal
 
     def _check_source(self) -> None:
-        if self._transport.topic(self._topic.name).topic_id != self._topic.topic_id:
+        found = self._transport.topic(self._topic.name)
+        if not same_incarnation(found, self._topic.topic_id):
             raise IntegrityError(
                 f"Topic {self._topic.name!r} was recreated while it was read.",
                 "run again: the new topic is read from its beginning",

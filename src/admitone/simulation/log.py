@@ -24,7 +24,7 @@ from admitone.transport.port import (
     Topic,
     TopicState,
 )
-from admitone.transport.topic_contract import gone, with_partitions
+from admitone.transport.topic_contract import gone, same_incarnation, with_partitions
 
 Readers = Callable[[Topic, int, list[int], pa.Table], None]
 """Is told what became readable: the records of one partition, with their offsets."""
@@ -213,7 +213,7 @@ class SimulatedLog:
 
     def _records(self, topic: Topic) -> TopicRecords:
         found = self._topics.get(topic.name)
-        if found is None or found.topic.topic_id != topic.topic_id:
+        if found is None or not same_incarnation(found.topic, topic.topic_id):
             raise gone(topic)
         return found
 

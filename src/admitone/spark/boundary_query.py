@@ -32,7 +32,12 @@ from admitone.spark.failures import told_in_a_line
 from admitone.spark.log_stream import begin_at, ends_of, log_stream, unpacked
 from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.transport.port import Topic, Transport
-from admitone.transport.topic_contract import dedup_source, raw_topic
+from admitone.transport.topic_contract import (
+    dedup_source,
+    raw_topic,
+    same_incarnation,
+    without_append_time,
+)
 
 Open = Callable[[Settings, Writable | None], Boundary]
 _SUMMARY = "block_id BIGINT, deliveries BIGINT, admitted BIGINT"
@@ -156,7 +161,7 @@ class SourceTopic:
         """Return what to say when it is no longer the same: offsets of another topic mean nothing."""
         name, partitions = self.topic.name, self.topic.partitions
         found = self._transport.describe([name]).get(name)
-        if found is None or found.topic.topic_id != self.topic.topic_id:
+        if found is None or not same_incarnation(found.topic, self.topic.topic_id):
             return IntegrityError(
                 f"Topic {name!r} was {'deleted' if found is None else 'recreated'} while the pipeline ran: what was"
                 " not decided by then is gone.",
@@ -169,10 +174,7 @@ class SourceTopic:
                 f"run again; where it is the raw topic, set raw_partitions = {found.topic.partitions} in [transport]",
             )
         if not found.append_time:
-            return ContractDrift(
-                f"Topic {name!r} no longer carries the log's own time, by which deliveries are judged.",
-                "set message.timestamp.type of the topic to LogAppendTime and run again",
-            )
+            return without_append_time(name)
         return None
 
 

@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from admitone.boundary.publish import after_headers
-from admitone.core.errors import ContractDrift
 from admitone.core.keys import KeyRule
 from admitone.core.wire import Header
 from admitone.settings import Settings
@@ -33,11 +32,10 @@ from admitone.spark.rocksdb import state_metrics, use_rocksdb
 from admitone.transport import open_transport
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
 from admitone.transport.topic_contract import (
-    check_contracts,
-    create_topic,
     dedup_contracts,
     dedup_source,
     late_contract,
+    must_be_as_agreed,
 )
 
 GUARANTEE: Final = (
@@ -170,11 +168,5 @@ def _with_reason(records: pa.Table, settings: Settings) -> pa.Table:
 
 def _must_have_topics(settings: Settings, transport: Transport) -> None:
     """Create what is written to where it is missing; refuse what is not as agreed."""
-    contracts = (*dedup_contracts(settings), late_contract(settings))
-    for checked in check_contracts(contracts, transport, {}):
-        if checked.is_new and settings.transport.create_topics:
-            create_topic(checked.contract, transport)
-        elif checked.live is None or checked.differences:
-            raise ContractDrift(
-                f"Nothing can be written: {checked.what_differs}.", checked.what_to_do
-            )
+    for contract in (*dedup_contracts(settings), late_contract(settings)):
+        must_be_as_agreed(contract, settings, transport, "written")

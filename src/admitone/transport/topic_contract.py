@@ -78,24 +78,43 @@ def gone(topic: Topic) -> NotFound:
     )
 
 
+def same_incarnation(found: Topic, topic_id: str) -> bool:
+    """Tell whether what is there under a topic's name is still the topic with this id, and was not recreated."""
+    return found.topic_id == topic_id
+
+
 def still_there(transport: Transport, name: str, topic_id: str) -> Topic | None:
     """Return the topic of a name if it is the incarnation with this id; None if that was deleted or recreated."""
     try:
         found = transport.topic(name)
     except NotFound:
         return None
-    return found if found.topic_id == topic_id else None
+    return found if same_incarnation(found, topic_id) else None
 
 
-def raw_topic(settings: Settings, transport: Transport) -> Topic:
-    """Return the raw topic, created when it is missing and may be; refuse one that is not as agreed."""
-    contract = raw_contract(settings)
+def without_append_time(name: str) -> ContractDrift:
+    """Return what to say of a topic whose records carry their producer's time."""
+    return ContractDrift(
+        f"Topic {name!r} does not carry the log's own time, by which records are judged.",
+        "set message.timestamp.type of the topic to LogAppendTime and run again",
+    )
+
+
+def must_be_as_agreed(
+    contract: Contract, settings: Settings, transport: Transport, done: str
+) -> Topic:
+    """Return the topic of a contract, created when it is new and may be; refuse one that is not as agreed."""
     (checked,) = check_contracts([contract], transport, {})
     if checked.is_new and settings.transport.create_topics:
         return create_topic(contract, transport)
     if checked.live is None or checked.differences:
-        raise ContractDrift(f"Nothing can be read: {checked.what_differs}.", checked.what_to_do)
+        raise ContractDrift(f"Nothing can be {done}: {checked.what_differs}.", checked.what_to_do)
     return Topic(contract.topic, checked.live.topic_id, checked.live.partitions)
+
+
+def raw_topic(settings: Settings, transport: Transport) -> Topic:
+    """Return the raw topic, created when it is missing and may be; refuse one that is not as agreed."""
+    return must_be_as_agreed(raw_contract(settings), settings, transport, "read")
 
 
 def dedup_source(settings: Settings, transport: Transport) -> Topic:
@@ -110,10 +129,7 @@ def dedup_source(settings: Settings, transport: Transport) -> Topic:
             "name a topic that is there in [dedup] source, or create it",
         )
     if not found.append_time:
-        raise ContractDrift(
-            f"Topic {name!r} does not carry the log's own time, by which records are judged.",
-            "set message.timestamp.type of the topic to LogAppendTime and run again",
-        )
+        raise without_append_time(name)
     return found.topic
 
 
