@@ -33,6 +33,7 @@ from admitone.core.errors import (
     ServiceUnreachable,
 )
 from admitone.core.replay_filter import Reached, Upstream
+from admitone.infra.clock import pauses
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import pack
 from admitone.ledger.model import (
@@ -52,7 +53,7 @@ from admitone.ledger.upstream_marks import marks_of, progress_of
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary
 
-_LONGEST_WAIT_S = 1.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.01, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class OwnedPartition:
             return
         rest = self.read(records)
         crash_point("boundary.read")
-        waited = 0.0
+        waits = pauses(_FIRST_WAIT_S, _LONGEST_WAIT_S)
         while rest.facts.num_rows:
             destinations = self._destinations()
             drifted = drifted_since(self._writable, destinations, self._rules.routes, rest.facts)
@@ -137,9 +138,9 @@ class OwnedPartition:
                 continue
             block, claimed = self._claim(rest, destinations)
             if isinstance(claimed, Blocked):
-                waited = self._wait(claimed, waited)
+                self._wait(claimed, waits)
                 continue
-            waited = 0.0
+            waits = pauses(_FIRST_WAIT_S, _LONGEST_WAIT_S)
             self._check_circuit(claimed)
             yield self._publish_and_settle(block, claimed)
             rest = rest.tail(block.facts.num_rows)
@@ -334,13 +335,11 @@ class OwnedPartition:
     def _upstream_marks(self) -> dict[Upstream, Reached]:
         return marks_of(self._ledger.upstreams(self.source)) if self._replays else {}
 
-    def _wait(self, blocked: Blocked, waited: float) -> float:
+    def _wait(self, blocked: Blocked, waits: Iterator[float]) -> None:
         """Wait, without any claims, until another worker's block is decided; resolve it when its lease ran out."""
         assert blocked.by_block is not None
         held = self._ledger.blocks(states=[BlockState.IN_FLIGHT], ids=[blocked.by_block])
         if held and self._boundary.has_outlasted_its_lease(held[0]):
             self._boundary.resolve_all(held[0].source, None)
-            return 0.0
-        pause = min(0.01 + waited, _LONGEST_WAIT_S)
-        self._boundary.pause(pause)
-        return pause
+        else:
+            self._boundary.pause(next(waits))

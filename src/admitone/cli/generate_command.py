@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from admitone.cli.output import Home
+from admitone.infra.clock import wall_clock
 
 if TYPE_CHECKING:
     from admitone.demo.traffic import Delivery
@@ -66,7 +67,7 @@ def generate(
             late=late,
             zipf=zipf,
             rate=rate,
-            end_ms=_last_full_minute(time.time()) if until is None else moment_from(until),
+            end_ms=_last_full_minute(wall_clock()) if until is None else moment_from(until),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -88,9 +89,9 @@ def generate(
         typer.echo(f"{events} deliveries made; the truth is in {truth}", err=True)
 
 
-def _last_full_minute(now: float) -> int:
+def _last_full_minute(now: int) -> int:
     """Return a moment in ms, at least one minute ago."""
-    return int(now // 60 - 1) * 60_000
+    return (now // 60_000 - 1) * 60_000
 
 
 def _write(deliveries: Iterator[Delivery], rate: float | None) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-
-_LONGEST_PAUSE_S = 1.0
+from collections.abc import Callable, Iterator
 
 Clock = Callable[[], int]
 
@@ -21,17 +19,28 @@ def stopwatch() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+def pauses(first_s: float, longest_s: float) -> Iterator[float]:
+    """Yield how many seconds to wait before each further try: twice as long each time, up to the longest."""
+    while True:
+        yield first_s
+        first_s = min(2 * first_s, longest_s)
+
+
 class Patience:
     """How long something is tried again, with growing pauses that differ between workers."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, first_s: float = 0.01, longest_s: float = 1.0) -> None:
         self._deadline = time.monotonic() + seconds
-        self._pause_s = 0.01
+        self._pauses = pauses(first_s, longest_s)
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether there is no time for another try."""
+        return time.monotonic() > self._deadline
 
     def pause(self) -> bool:
         """Wait a little; tell whether there is time for another try."""
-        if time.monotonic() > self._deadline:
+        if self.is_over:
             return False
-        time.sleep(self._pause_s * random.uniform(0.5, 1.0))
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+        time.sleep(next(self._pauses) * random.uniform(0.5, 1.0))
         return True

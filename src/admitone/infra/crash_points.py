@@ -14,6 +14,8 @@ import signal
 import threading
 from typing import Final
 
+from admitone.core.errors import ConfigurationError
+
 BOUNDARY_POINTS: Final = (
     "boundary.owned",
     "boundary.fenced",
@@ -79,6 +81,11 @@ RECOMPUTE_POINTS: Final = (
     "recompute.switched",
 )
 
+_ALL_POINTS: Final = frozenset().union(
+    BOUNDARY_POINTS, ANALYTICS_POINTS, RECONCILE_POINTS, LATE_REFUSAL_POINTS, RESTORE_POINTS, KAFKA_POINTS,
+    LEDGER_POINTS, RESOLUTION_POINTS, STORE_POINTS, OUTLET_POINTS, RECOMPUTE_POINTS,
+)  # fmt: skip
+
 VARIABLE: Final = "ADMITONE_FAULT"
 
 
@@ -86,6 +93,11 @@ class _Armed:
     def __init__(self, spec: str) -> None:
         where, action, *marker = spec.split(":", 2)
         self.name, _, count = where.partition("@")
+        if self.name not in _ALL_POINTS:
+            raise ConfigurationError(
+                f"There is no crash point {self.name!r}: {VARIABLE} would arm nothing.",
+                f"one of {', '.join(sorted(_ALL_POINTS))}",
+            )
         self.left = int(count or "1")
         self.signal = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action]
         self.marker = marker[0] if marker else None
@@ -113,7 +125,7 @@ class _Armed:
         return True
 
 
-_armed = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+_armed: _Armed | None = None
 
 
 def arm(spec: str | None) -> None:
@@ -126,3 +138,6 @@ def crash_point(name: str) -> None:
     """Mark an arrow of the protocol where a fault test may strike."""
     if _armed is not None and _armed.name == name:
         _armed.passed()
+
+
+arm(os.environ.get(VARIABLE))

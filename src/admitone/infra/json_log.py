@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
+
+from admitone.core.moments import iso
 
 _USUAL: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message",
@@ -21,9 +22,8 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         document: dict[str, Any] = {
-            "at": moment.replace("+00:00", "Z"),
+            "at": iso(int(record.created * 1_000)),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **{name: value for name, value in record.__dict__.items() if name not in _USUAL},

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from admitone.core.errors import ConfigurationError, IntegrityError, ServiceUnreachable
+from admitone.infra.clock import Patience
 
 _BUSY_SECONDS = 60.0
 LOOK_EVERY_S = 0.002
@@ -81,15 +81,14 @@ class Database:
     @staticmethod
     def _insist(connection: sqlite3.Connection, statement: str) -> None:
         """Execute a statement as soon as nobody holds a lock that it needs."""
-        deadline = time.monotonic() + _BUSY_SECONDS
+        patience = Patience(_BUSY_SECONDS, LOOK_EVERY_S, LOOK_EVERY_S)
         while True:
             try:
                 connection.execute(statement)
                 return
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or time.monotonic() > deadline:
+                if "locked" not in str(error) or not patience.pause():
                     raise
-            time.sleep(LOOK_EVERY_S)
 
     @contextmanager
     def scratch(self) -> Iterator[sqlite3.Connection]:

@@ -21,12 +21,14 @@ from admitone.analytics.store_state import Clock, Point
 from admitone.core.errors import AdmitoneError, IntegrityError
 from admitone.core.items import ItemRule
 from admitone.core.windows import GLOBAL, Window
+from admitone.infra.clock import pauses
 from admitone.results import open_outlets
 from admitone.results.list_view import ViewContext
 from admitone.results.port import ItemResult, Outlet
 from admitone.settings import Settings
 
 _LOOK_EVERY_S: Final = 0.2
+_FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 15.0
 _SHARE_OF_TIME: Final = 4
 """Writing an outlet takes at most one part of so many and one: counting comes first."""
@@ -92,22 +94,23 @@ class _Lane:
     def __init__(self, outlet: Outlet) -> None:
         self.outlet = outlet
         self.due = time.monotonic()
-        self._failures = 0
+        self._pauses: Iterator[float] | None = None
+        """How long to wait between tries, while it does not answer."""
 
     def succeeded(self, seconds: float) -> None:
         """Plan the next turn, and tell that an outage is over."""
-        if self._failures:
+        if self._pauses:
             _log.warning("Everything is in %s again.", self.outlet.label)
-        self._failures = 0
+        self._pauses = None
         pause = max(self.outlet.interval_ms / 1_000, _SHARE_OF_TIME * seconds)
         self.due = time.monotonic() + pause
 
     def failed(self, problem: str) -> None:
         """Tell of an outage when it begins, and plan the next try."""
-        if not self._failures:
+        if not self._pauses:
+            self._pauses = pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
             _log.warning("%s is not written to: %s Counting goes on.", self.outlet.label, problem)
-        self._failures += 1
-        self.due = time.monotonic() + min(2.0**self._failures / 4, _LONGEST_PAUSE_S)
+        self.due = time.monotonic() + next(self._pauses)
 
 
 def publish(reader: SketchReader, rules: Sequence[ItemRule], outlet: Outlet) -> int:

@@ -7,7 +7,6 @@ would take it for absent. So a read goes on until the noted end is reached, and 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from confluent_kafka import (
 )
 
 from admitone.core.errors import IntegrityError, Unreadable
+from admitone.infra.clock import Patience
 from admitone.transport.kafka.clients import Options, connect
 from admitone.transport.kafka.complaints import NO_LEADER, Complaints, error_of, explained
 from admitone.transport.port import LOG_APPEND_TIME, RECORD_SCHEMA
@@ -67,7 +67,7 @@ def read_committed(
     )
     try:
         consumer.assign([TopicPartition(topic, partition, start)])
-        reached, deadline = start, time.monotonic() + patience_s
+        reached, patience = start, Patience(patience_s)
         while reached < end:
             first = consumer.poll(0.2)
             more = [] if first is None else [first, *consumer.consume(_MESSAGES_AT_ONCE, 0)]
@@ -77,10 +77,10 @@ def read_committed(
             if wanted:
                 yield wanted
             if position is not None and position > reached:
-                reached, deadline = position, time.monotonic() + patience_s
+                reached, patience = position, Patience(patience_s)
             elif complaints.denied:
                 raise KafkaException(complaints.behind(KafkaError(KafkaError._TIMED_OUT)))
-            elif time.monotonic() > deadline:
+            elif patience.is_over:
                 raise Unreadable(
                     f"Partition {partition} of {topic!r} is readable up to offset {reached}, not up to"
                     f" {end}: a transaction is open there, or the broker does not answer.",

@@ -5,7 +5,6 @@ One transactional id for each producer name: taking a name over fences its last 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -253,13 +252,13 @@ class KafkaLog:
     def _answer(self, future: Any) -> Any:
         """Wait for a broker's answer, unless it is sure that none will come."""
         self._complaints.clear()
-        deadline = time.monotonic() + self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             try:
                 return future.result(0.1)
             except TimeoutError:
                 self._admin.poll(0)
-                if self._complaints.denied or time.monotonic() > deadline:
+                if self._complaints.denied or patience.is_over:
                     silence = KafkaError(KafkaError._TIMED_OUT)
                     raise KafkaException(self._complaints.behind(silence)) from None
 

@@ -27,6 +27,7 @@ from admitone.core.errors import (
     RecordsRefused,
     ServiceUnreachable,
 )
+from admitone.infra.clock import Patience
 from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import garbage_collection_paused
 from admitone.transport.kafka.clients import Options, connect
@@ -199,7 +200,7 @@ class KafkaProducer:
             raise self._not_written(error_of(failure)) from failure
 
     def _abort(self) -> None:
-        deadline = time.monotonic() + self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             try:
                 with self._ending():
@@ -207,7 +208,7 @@ class KafkaProducer:
                 return
             except KafkaException as failure:
                 error = error_of(failure)
-                if not error.retriable() or time.monotonic() > deadline:
+                if not error.retriable() or patience.is_over:
                     raise self._unknown(error) from failure
             # What fails while the transaction is given up is queued again and would wait for its time-out.
             self._producer.purge(in_flight=False)
