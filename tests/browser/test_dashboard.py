@@ -13,8 +13,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.topic_contract import raw_topic
-from tests.http.test_access import home_with_tokens
-from tests.support.homes import count_everything, fill, serving
+from tests.support.homes import count_everything, fill, home_with_tokens, serving
 from tests.support.pipeline import event
 
 # Conditions are waited for; how long they take is the machine's business.

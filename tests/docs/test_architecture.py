@@ -8,7 +8,7 @@ from collections import defaultdict
 from xml.etree import ElementTree
 
 from admitone.infra.crash_points import BOUNDARY_POINTS
-from tests.docs.test_markdown import PACKAGE, ROOT
+from tests.support.repository import PACKAGE, ROOT
 
 TEXT = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 NO_ROOM_OF_AN_EVENT = {"cli", "demo", "core", "infra", "settings", "governance", "simulation"}

@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic
 
 from admitone.ops.init import Profile, template
-from tests.docs.test_markdown import ROOT
 from tests.servers.kafka import PASSWORD as KAFKA_PASSWORD
 from tests.servers.kafka import KafkaBroker, read_committed
 from tests.servers.postgres import free_port
@@ -25,6 +24,7 @@ from tests.servers.redis import RedisServer
 from tests.support.page_reader import Reader, Shell, finish_queries
 from tests.support.page_steps import steps_of
 from tests.support.pipeline import event
+from tests.support.repository import ROOT
 from tests.support.running import shared_spark
 
 THIS = "tests/docs/test_guides.py::test_a_page_does_what_it_says"

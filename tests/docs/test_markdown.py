@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "src/admitone"
+from tests.support.repository import PACKAGE, ROOT
+
 WIDTH = 120
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 FILE = re.compile(

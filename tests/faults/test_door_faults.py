@@ -16,11 +16,11 @@ from admitone.boundary.doors import Delivery, DoorSlot
 from admitone.core.errors import Fenced, MarkMoved, ServiceUnreachable
 from admitone.core.wire import header_column
 from admitone.infra.crash_points import VARIABLE, arm
-from admitone.ledger.books import books
 from admitone.service.door.door import Door
 from admitone.settings import Settings, load_settings
 from tests.faults.harness import FENCED, FINISHED, processes, stopped
 from tests.support.homes import lanes_of, said_of, start_service
+from tests.support.ledgers import must_balance
 from tests.support.pipeline import event
 
 EVENTS = [event("a"), event("b"), event("a"), b"nonsense"]
@@ -88,7 +88,7 @@ def test_a_request_whose_worker_was_killed_converges_when_it_is_sent_again(tmp_p
     assert [row["verdict"] for row in rows] == [first, first, "DUPLICATE", "QUARANTINED"]
     assert sorted(on_the_log(settings)) == [b"a", b"b"]
     assert sent_again(settings)[0]["first"] == (rows[0]["first"] or rows[0]["source"])
-    assert all(run["balanced"] for run in books(open_boundary(settings).ledger)["runs"])
+    must_balance(open_boundary(settings).ledger)
 
 
 @pytest.mark.parametrize(

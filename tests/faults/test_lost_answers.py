@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from admitone.core.errors import Fenced, ServiceUnreachable
-from admitone.ledger.books import books
 from admitone.ledger.model import ADMISSION_STORE, Blocked, Source
 from admitone.ledger.segments import open_segment
 from tests.servers.postgres import PostgresServer
@@ -23,6 +22,7 @@ from tests.support.ledgers import (
     claim,
     facts,
     granted,
+    must_balance,
     postgres_ledger,
     settle,
     verdicts,
@@ -184,4 +184,4 @@ def test_cuts_at_any_moment_leave_every_identity_admitted_once(
     assert failures == []
     assert cuts > 1
     assert sorted(admitted) == sorted(names)
-    assert all(run["balanced"] for run in books(direct)["runs"])
+    must_balance(direct)

@@ -17,7 +17,8 @@ from admitone.infra.crash_points import (
     arm,
 )
 from tests.faults.harness import Fault, processes, stopped
-from tests.protocol.test_ambiguity import flaky, on_the_log
+from tests.support.flaky import flaky
+from tests.support.logs import on_the_log
 from tests.support.pipeline import event
 
 _STRIKES = [

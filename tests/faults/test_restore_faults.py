@@ -17,17 +17,17 @@ from admitone.evidence import open_evidence, open_store
 from admitone.infra.crash_points import LEDGER_POINTS, RESOLUTION_POINTS, RESTORE_POINTS, arm
 from admitone.ledger.books import books
 from tests.faults.harness import Fault, processes
-from tests.protocol.test_ambiguity import on_the_log
-from tests.protocol.test_readback import (
+from tests.support.logs import on_the_log
+from tests.support.pipeline import Pipeline, event
+from tests.support.read_back import (
     SECTIONS,
-    _one_of_unknown_fate,
-    _without_moments,
     by_position,
     copied_in_flight,
     deliver,
+    one_of_unknown_fate,
+    without_moments,
 )
-from tests.protocol.test_release import FUTURE, release_all
-from tests.support.pipeline import Pipeline, event
+from tests.support.released import FUTURE, release_all
 
 _POINTS = (*RESTORE_POINTS, *LEDGER_POINTS, *RESOLUTION_POINTS)
 _ONCE = (
@@ -48,9 +48,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pipeline.run()
     slot = DoorSlot(pipeline.boundary, 0)
     list(slot.admit([Delivery(event("e")), Delivery(event("f", **FUTURE)), Delivery(event("a"))]))
-    _one_of_unknown_fate(pipeline, [(0, event("late")), (0, event("later"))])
+    one_of_unknown_fate(pipeline, [(0, event("late")), (0, event("later"))])
     list(reconcile(pipeline.boundary))
-    _one_of_unknown_fate(pipeline, [(1, event("given up"))])
+    one_of_unknown_fate(pipeline, [(1, event("given up"))])
     (block,) = [block for block in pipeline.ledger.blocks() if block.state == "AMBIGUOUS"]
     retract(pipeline.boundary, block.block_id, "ann", "not wanted")
     mended = {**SECTIONS, "pipeline": {**SECTIONS["pipeline"], "future_tolerance": "50000d"}}
@@ -80,7 +80,7 @@ def finished(home: Path) -> dict[str, Any]:
     pipeline.run()
     assert pipeline.problems() == []
     return {
-        "decisions": _without_moments(by_position(pipeline)),
+        "decisions": without_moments(by_position(pipeline)),
         "log": on_the_log(pipeline),
         "books": books(pipeline.ledger)["runs"],
     }

@@ -6,31 +6,17 @@ import json
 import logging
 import subprocess
 import sys
-from pathlib import Path
 
 import httpx
 import pytest
 
 from admitone.core.errors import ConfigurationError
 from admitone.infra.json_log import JsonLines
-from admitone.ops.tokens import Role, new_token
 from admitone.service.http.authentication import Access
 from admitone.service.http.server import refuse_open_doors
 from admitone.settings import load_settings
-from tests.support.homes import serving
+from tests.support.homes import home_with_tokens, serving
 from tests.support.pipeline import event
-
-
-def home_with_tokens(home: Path) -> dict[str, str]:
-    """Write a configuration with a token of each role; return the tokens."""
-    tokens, lines = {}, []
-    for role in Role:
-        made = new_token(f"{role}er", role)
-        tokens[str(role)] = made["token"]
-        entry = "\n".join(f'{name} = "{value}"' for name, value in made["entry"].items())
-        lines.append(f"[[access.tokens]]\n{entry}\n")
-    (home / "admitone.toml").write_text("\n".join(lines))
-    return tokens
 
 
 def bearer(token: str) -> dict[str, str]:

@@ -31,6 +31,7 @@ from tests.support.ledgers import (
     claim,
     facts,
     granted,
+    must_balance,
     settle,
     verdicts,
 )
@@ -275,7 +276,7 @@ def test_claims_at_the_same_time_admit_every_identity_once(
 
     assert outcomes.count(NEW) == 200
     assert outcomes.count(AGAIN) == 600
-    assert all(run["balanced"] for run in books(ledger)["runs"])
+    must_balance(ledger)
 
 
 def test_blocks_know_the_runs_of_their_deliveries(ledger: Ledger) -> None:

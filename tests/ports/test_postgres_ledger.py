@@ -46,6 +46,7 @@ from tests.support.ledgers import (
     facts,
     granted,
     held,
+    must_balance,
     postgres_ledger,
     settle,
     verdicts,
@@ -354,7 +355,7 @@ def test_processes_that_claim_the_same_keys_in_opposite_order_neither_deadlock_n
         admitted = [name for future in futures for name in future.result(timeout=120)]
 
     assert sorted(admitted) == sorted(NAMES)
-    assert all(run["balanced"] for run in books(ledger)["runs"])
+    must_balance(ledger)
     assert _deadlocks(postgres_server) == before
 
 
@@ -412,4 +413,4 @@ def test_a_follower_concluded_during_the_resolution_is_not_missed(
 
     standing = {block.source: table for block, _, table, _ in ledger.decided()}
     assert standing[TWO]["verdict"].to_pylist() == [CODE_OF_VERDICT[Verdict.DUPLICATE]]
-    assert all(run["balanced"] for run in books(ledger)["runs"])
+    must_balance(ledger)

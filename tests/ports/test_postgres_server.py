@@ -36,6 +36,7 @@ from tests.support.ledgers import (
     claim,
     facts,
     granted,
+    must_balance,
     postgres_ledger,
     settle,
     verdicts,
@@ -217,7 +218,7 @@ def test_a_full_disk_is_reported_and_nothing_half_done_is_kept(
         assert caught.value.exit_code == 4
         mark = ledger.mark(ONE)
         fill()
-        assert all(run["balanced"] for run in books(ledger)["runs"])
+        must_balance(ledger)
         for block in ledger.blocks(states=[BlockState.IN_FLIGHT]):
             ledger.conclude(block, epoch, Outcome(BlockState.ABORTED, None, None, NOW))
         again = facts(("z", "x"), start=mark.offset + 1)

@@ -17,9 +17,9 @@ from admitone.ledger.books import books
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.settings import load_settings
 from tests.servers.postgres import PostgresServer
+from tests.support.command_line import Cli, cli, home
 from tests.support.homes import count_everything
 from tests.support.pipeline import Pipeline, event
-from tests.unit.test_cli import Cli, cli, home
 
 __all__ = ["cli", "home"]
 

@@ -14,31 +14,12 @@ from admitone.core.errors import AdmitoneError, Fenced, NeedsFence, NotFound, Se
 from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
 from admitone.evidence.audit.gate import gate_of
 from admitone.ledger.books import books
-from tests.support.flaky import Flaky
-from tests.support.logs import delete_topic
+from tests.support.flaky import flaky
+from tests.support.ledgers import must_balance
+from tests.support.logs import delete_topic, on_the_log
 from tests.support.pipeline import Pipeline, event
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
-
-
-def flaky(home: Path, *plan: str, **sections: Any) -> tuple[Pipeline, Flaky]:
-    pipeline = Pipeline(
-        home, **{"transport": {"raw_partitions": 1}, "pipeline": {"max_block": 4}, **sections}
-    )
-    transport = Flaky(pipeline.transport, *plan)
-    pipeline.boundary.transport = transport
-    return pipeline, transport
-
-
-def on_the_log(pipeline: Pipeline) -> list[str]:
-    """Return the event ids on the admitted topic, as a reader gets them."""
-    topic = pipeline.transport.topic("admitted.traffic")
-    return sorted(
-        next(h["value"].decode() for h in headers if h["key"] == "event-id")
-        for partition, end in enumerate(pipeline.transport.ends(topic))
-        for batch in pipeline.transport.read(topic, partition, 0, end)
-        for headers in batch.column("headers").to_pylist()
-    )
 
 
 EVENTS = [event(f"e{number}") for number in range(6)]
@@ -415,7 +396,7 @@ def test_any_mix_of_failures_ends_in_the_truth(seed: int, tmp_path: Path) -> Non
             pipeline.run()
             break
         except (AdmitoneError, TimeoutError, ConnectionError):
-            assert all(run["balanced"] for run in books(pipeline.ledger)["runs"])
+            must_balance(pipeline.ledger)
             transport.heal()
     list(reconcile(pipeline.boundary))
     pipeline.run()

@@ -13,7 +13,6 @@ from admitone.core.decisions import BlockState, Reason, Verdict
 from admitone.core.errors import CircuitOpen, ContractDrift, NotFound, NotWritten
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.originals import open_deliveries
-from admitone.ledger.books import books
 from admitone.ledger.decision_rows import in_quarantine
 from admitone.ledger.model import Filter
 from admitone.transport.topic_contract import raw_topic
@@ -33,6 +32,7 @@ from tests.support.drift import (
     two_topics,
 )
 from tests.support.flaky import Flaky
+from tests.support.ledgers import must_balance
 from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 
@@ -97,7 +97,7 @@ def test_what_was_meant_for_a_drifted_topic_is_kept_and_gets_in_once_it_is_mende
     assert on_topic(mended, VIEWS) == ["v1", "v2", "v3", "v4"]
     before = ["o1", "o2"] if change is add_partitions else []
     assert on_topic(mended, ORDERS) == [*before, "o3", "o4"]
-    assert all(run["balanced"] for run in books(mended.ledger)["runs"])
+    must_balance(mended.ledger)
     assert close_green("default", *stores_of(mended))["books"]["admitted"] == 8
 
 

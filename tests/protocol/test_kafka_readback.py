@@ -6,14 +6,7 @@ import pytest
 
 from admitone.boundary.restore.read_back import read_back
 from admitone.evidence import open_store
-from tests.protocol.test_kafka_source_trouble import (
-    ADMITTED,
-    Site,
-    copy_ledger,
-    events,
-    replace_ledger,
-    site,
-)
+from tests.support.kafka_site import ADMITTED, Site, copy_ledger, events, replace_ledger, site
 
 __all__ = ["site"]
 

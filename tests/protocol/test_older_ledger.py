@@ -15,13 +15,13 @@ from admitone.evidence.audit.repair import repair_run
 from admitone.evidence.evidence_store import EvidenceStore, FolderStore, FsspecStore
 from admitone.evidence.set_aside import every_file, set_aside, write_beside
 from admitone.ops.reconcile import reconcile
-from tests.protocol.test_ambiguity import on_the_log
-from tests.protocol.test_readback import SECTIONS, _one_of_unknown_fate, deliver
 from tests.support.closing import close_green
+from tests.support.command_line import Cli, cli
 from tests.support.copies import copy_of
 from tests.support.homes import serving
+from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
-from tests.unit.test_cli import Cli, cli
+from tests.support.read_back import SECTIONS, deliver, one_of_unknown_fate
 
 __all__ = ["cli"]
 
@@ -41,7 +41,7 @@ def older(tmp_path: Path) -> Pipeline:
     pipeline = Pipeline(tmp_path, **SECTIONS)
     deliver(pipeline, [(0, event("a")), (0, b"no json")])
     pipeline.run()
-    _one_of_unknown_fate(pipeline, [(1, event("u"))])
+    one_of_unknown_fate(pipeline, [(1, event("u"))])
     restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
     deliver(pipeline, [(2, event("b"))])
     pipeline.run()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from admitone.boundary.doors import Delivery, DoorSlot
@@ -20,24 +19,26 @@ from admitone.core.errors import IntegrityError, ServiceUnreachable
 from admitone.evidence import open_store
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.audit.verify import verify_run
-from admitone.ledger.books import books
-from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
-from tests.protocol.test_ambiguity import on_the_log
-from tests.protocol.test_release import FUTURE, release_all
+from admitone.transport.port import Topic, Transport
 from tests.support.closing import close_green
 from tests.support.copies import copy_of
 from tests.support.flaky import Flaky
-from tests.support.logs import delete_topic
+from tests.support.ledgers import must_balance
+from tests.support.logs import delete_topic, on_the_log
 from tests.support.pipeline import Pipeline, event
+from tests.support.read_back import (
+    PARTITIONS,
+    SECTIONS,
+    by_position,
+    copied_in_flight,
+    deliver,
+    interrupt,
+    one_of_unknown_fate,
+    without_moments,
+)
+from tests.support.released import FUTURE, release_all
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
-
-PARTITIONS = 3
-SECTIONS: dict[str, dict[str, Any]] = {
-    "transport": {"raw_partitions": PARTITIONS},
-    "pipeline": {"max_block": 7, "quarantine_limit": 1.0},
-}
-_names = count()
 
 
 @pytest.fixture
@@ -51,23 +52,6 @@ def again(tmp_path: Path) -> Callable[[], Pipeline]:
     return lambda: Pipeline(tmp_path, **SECTIONS)
 
 
-def deliver(pipeline: Pipeline, deliveries: Iterable[tuple[int, bytes]]) -> None:
-    """Append lines to partitions of the raw log, whatever the events' ids."""
-    partitions, lines = zip(*deliveries, strict=True)
-    name = f"test-{next(_names)}"
-    table = pa.table(
-        [
-            pa.array(partitions, pa.int32()),
-            pa.nulls(len(lines), pa.binary()),
-            pa.array(lines, pa.binary()),
-            pa.array([[]] * len(lines), HEADERS_TYPE),
-        ],
-        schema=OUTGOING_SCHEMA,
-    )
-    epoch = pipeline.transport.init_producer(name)
-    pipeline.transport.append(name, epoch, {pipeline.topic.name: table})
-
-
 def traffic(seed: int, first: int, events: int) -> list[tuple[int, bytes]]:
     """Return deliveries over all partitions: duplicates and contradictions of each other, and rubbish."""
     chance = random.Random(seed)
@@ -78,17 +62,6 @@ def traffic(seed: int, first: int, events: int) -> list[tuple[int, bytes]]:
         line = event(f"e{number}", payload) if chance.random() < 0.9 else b"no json"
         found.append((chance.randrange(PARTITIONS), line))
     return found
-
-
-def by_position(pipeline: Pipeline) -> dict[tuple[int, ...], tuple[Any, ...]]:
-    """Return what was decided at each source position, and where it went."""
-    return {
-        tuple(row["source"].values()): (
-            row["verdict"], row["reason"], row["identity"], row["payload_hash"], str(row["bus"]),
-            str(row["first"]),
-        )
-        for row in pipeline.decisions()
-    }  # fmt: skip
 
 
 def restored(pipeline: Pipeline) -> list[ReadBack]:
@@ -127,7 +100,7 @@ def test_what_was_decided_since_is_decided_the_same_again(
     assert sum(part.unknown for part in restored(behind)) == 0
     behind.run()
 
-    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert without_moments(by_position(behind)) == without_moments(before)
     assert on_the_log(behind) == on_log
     assert behind.problems() == []
 
@@ -136,15 +109,7 @@ def test_what_was_decided_since_is_decided_the_same_again(
     assert on_the_log(behind) == on_log
     assert max(Counter(on_log).values()) == 1
     assert behind.problems() == []
-    assert all(run["balanced"] for run in books(behind.ledger)["runs"])
-
-
-def _without_moments(found: dict[tuple[int, ...], tuple[Any, ...]]) -> object:
-    """Leave out when a record was published: a block that was cut elsewhere names another moment."""
-    return {
-        position: (*rest[:4], rest[4].partition("'published_at'")[0], rest[5])
-        for position, rest in found.items()
-    }
+    must_balance(behind.ledger)
 
 
 def test_blocks_that_come_after_a_restore_are_younger_than_all_that_the_log_names(
@@ -249,19 +214,6 @@ def test_what_came_through_doors_is_put_back_from_the_records(
     assert sorted(on_the_log(behind)) == ["a", "b", "c", "d", "late"]
 
 
-def _one_of_unknown_fate(pipeline: Pipeline, lines: list[tuple[int, bytes]]) -> None:
-    """Deliver lines whose publish fails, and nobody can say how."""
-    deliver(pipeline, lines)
-    generation = pipeline.boundary.start(pipeline.topic)
-    owned = pipeline.own(lines[0][0], generation)
-    flaky = Flaky(pipeline.transport, "down-before")
-    pipeline.boundary.transport = owned._transport = flaky  # type: ignore[assignment]
-    with pytest.raises(ServiceUnreachable):
-        list(owned.admit(pipeline.records(lines[0][0])))
-    pipeline.boundary.transport = pipeline.transport
-    assert len(pipeline.ledger.blocks(states=[BlockState.AMBIGUOUS])) == 1
-
-
 @pytest.mark.parametrize("copied", ["before", "while it is unknown"])
 def test_a_late_publish_is_found_under_the_numbers_it_got(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path, copied: str
@@ -269,7 +221,7 @@ def test_a_late_publish_is_found_under_the_numbers_it_got(
     deliver(pipeline, [(0, event("a"))])
     pipeline.run()
     early = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "early")
-    _one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
+    one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
     later = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "later")
     list(reconcile(pipeline.boundary))
     pipeline.run()
@@ -291,7 +243,7 @@ def test_what_the_broker_refused_of_a_late_publish_is_not_published_with_the_res
 ) -> None:
     deliver(pipeline, [(0, event("a"))])
     pipeline.run()
-    _one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
+    one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
     restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
     pipeline.boundary.transport = Flaky(pipeline.transport, "refuse")  # type: ignore[assignment]
     list(reconcile(pipeline.boundary))
@@ -408,7 +360,7 @@ def test_what_the_log_no_longer_holds_is_read_back_from_receipts(
     assert sum(part.admitted for part in read_back(behind.boundary, behind.topic, store)) == 2
     behind.boundary.transport = behind.transport
     behind.run()
-    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert without_moments(by_position(behind)) == without_moments(before)
     assert on_the_log(behind) == on_log
     assert behind.problems() == []
 
@@ -445,30 +397,9 @@ def test_reading_back_can_be_interrupted_and_begun_again(
     behind = again()
     restored(behind)
     behind.run()
-    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert without_moments(by_position(behind)) == without_moments(before)
     assert on_the_log(behind) == on_log
     assert behind.problems() == []
-
-
-def copied_in_flight(
-    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], None]:
-    """Copy the ledger while a block is in flight, and another source was claimed behind its records."""
-    deliver(pipeline, [(0, event("a")), (0, event("b")), (1, event("c")), (1, event("a"))])
-    generation = pipeline.boundary.start(pipeline.topic)
-    held = pipeline.own(0, generation)
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline.ledger, "conclude", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            list(held.admit(pipeline.records(0)))
-    assert sorted(on_the_log(pipeline)) == ["a", "b"]
-    # Without the duplicate, which waits for the block in flight.
-    list(pipeline.own(1, generation).admit(pipeline.records(1).slice(0, 1)))
-    return copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
-
-
-def interrupt(*_: Any, **__: Any) -> None:
-    raise KeyboardInterrupt
 
 
 class Silent:
@@ -511,7 +442,7 @@ def test_what_was_in_flight_in_the_copy_is_found_however_often_it_is_read_back(
     behind.run()
 
     assert on_the_log(behind) == on_log
-    assert _without_moments(by_position(behind)) == _without_moments(before)
+    assert without_moments(by_position(behind)) == without_moments(before)
     assert behind.problems() == []
 
 

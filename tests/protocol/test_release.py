@@ -7,36 +7,24 @@ from typing import Any
 
 import pytest
 
-from admitone.boundary.release import Choice, Report, Signature, release
+from admitone.boundary.release import Choice
 from admitone.core.decisions import Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError, CircuitOpen, NotFound
 from admitone.evidence.audit.gate import gate_of
-from admitone.evidence.originals import open_deliveries
 from admitone.ledger.books import books
 from admitone.ledger.decision_rows import in_quarantine
 from admitone.ledger.model import Filter
-from tests.protocol.test_ambiguity import on_the_log
+from tests.support.ledgers import must_balance
+from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
+from tests.support.released import FUTURE, release_all
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
-
-ANN = Signature("ann", "checked by hand")
-
-
-def release_all(pipeline: Pipeline, choice: Choice | None = None, **wanted: Any) -> Report:
-    fetch = open_deliveries(pipeline.settings, pipeline.ledger)
-    chosen = in_quarantine(pipeline.ledger, Filter(**wanted))
-    report = release(pipeline.boundary, fetch, chosen, ANN, choice)
-    pipeline.run()
-    return report
 
 
 def blockers(pipeline: Pipeline) -> list[str]:
     gate = gate_of("default", pipeline.ledger, pipeline.transport, pipeline.settings)
     return [blocker.kind for blocker in gate.blockers]
-
-
-FUTURE = {"time": "2126-01-05T10:00:00.000Z"}
 
 
 def test_a_released_delivery_is_admitted_once_and_names_its_origin(tmp_path: Path) -> None:
@@ -172,7 +160,7 @@ def test_the_circuit_opens_before_too_much_goes_to_quarantine(tmp_path: Path) ->
     assert "quarantine_limit" in caught.value.remedy
     decided = pipeline.decisions()
     assert sum(row["verdict"] == "QUARANTINED" for row in decided) <= 16
-    assert all(run["balanced"] for run in books(pipeline.ledger)["runs"])
+    must_balance(pipeline.ledger)
     with pytest.raises(CircuitOpen):
         pipeline.run()
     assert pipeline.decisions() == decided

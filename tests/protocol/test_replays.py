@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,6 @@ from admitone.boundary.release import Signature, release
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ConfigurationError, ContractDrift, ServiceUnreachable
 from admitone.core.replay_filter import Reached
-from admitone.core.wire import StreamMetadata
 from admitone.evidence import open_evidence
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.originals import open_deliveries
@@ -26,54 +25,12 @@ from admitone.ledger.model import Filter
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.ledger.upstream_marks import marks_of
 from admitone.settings import load_settings
-from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA
 from tests.support.closing import close_green
 from tests.support.flaky import Flaky
 from tests.support.pipeline import Pipeline, event
+from tests.support.replayed import FILTERED, OTHER, STRANGER, UPSTREAM, Written, copied, write
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
-
-UPSTREAM, OTHER, STRANGER = 41, -42, 43
-FILTERED: dict[str, Any] = {
-    "raw_partitions": 1, "filter_replays": True, "producers": [UPSTREAM, OTHER],
-}  # fmt: skip
-
-
-class Written(NamedTuple):
-    """One record as an upstream job writes it."""
-
-    key: bytes | None
-    value: bytes
-    run: str | None = None
-
-
-def copied(*offsets: int, producer: int = UPSTREAM, partition: int = 0) -> list[Written]:
-    """Return what a job that copies events from these source offsets writes."""
-    return [
-        Written(
-            StreamMetadata(producer, partition, offset).to_bytes(),
-            event(f"e{producer}-{partition}-{offset}"),
-        )
-        for offset in offsets
-    ]
-
-
-def write(pipeline: Pipeline, records: list[Written], partition: int = 0) -> None:
-    epoch = pipeline.transport.init_producer("upstream")
-    headers = [
-        [] if record.run is None else [{"key": "runId", "value": record.run.encode()}]
-        for record in records
-    ]
-    table = pa.table(
-        [
-            pa.array([partition] * len(records), pa.int32()),
-            pa.array([record.key for record in records], pa.binary()),
-            pa.array([record.value for record in records], pa.binary()),
-            pa.array(headers, HEADERS_TYPE),
-        ],
-        schema=OUTGOING_SCHEMA,
-    )
-    pipeline.transport.append("upstream", epoch, {pipeline.topic.name: table})
 
 
 def filtering(home: Path, **sections: dict[str, Any]) -> Pipeline:

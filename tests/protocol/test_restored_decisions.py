@@ -16,11 +16,11 @@ from admitone.evidence.audit.verify import verify_run
 from admitone.ledger.decision_rows import in_quarantine
 from admitone.ledger.model import Filter
 from admitone.ops.reconcile import reconcile
-from tests.protocol.test_ambiguity import on_the_log
-from tests.protocol.test_readback import SECTIONS, _one_of_unknown_fate, deliver
 from tests.support.closing import close_green
 from tests.support.copies import copy_of
+from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
+from tests.support.read_back import SECTIONS, deliver, one_of_unknown_fate
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
 
@@ -61,7 +61,7 @@ def test_a_block_that_was_given_up_since_stays_given_up(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path, copied: str, followed: bool
 ) -> None:
     early = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "early")
-    _one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
+    one_of_unknown_fate(pipeline, [(0, event("b")), (0, event("c"))])
     later = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "later")
     give_up(pipeline)
     deliver(pipeline, [(0 if followed else 1, event("d"))])
@@ -98,7 +98,7 @@ def test_without_evidence_nothing_is_published_late_before_an_operator_says_so(
     lost: list[str],
 ) -> None:
     early = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "early")
-    _one_of_unknown_fate(pipeline, [(0, event("b"))])
+    one_of_unknown_fate(pipeline, [(0, event("b"))])
     later = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "later")
     give_up(pipeline)
     deliver(pipeline, [(0 if len(lost) > 1 else 1, event("d"))])
@@ -128,7 +128,7 @@ def test_what_awaits_an_operator_can_be_given_up(
     pipeline: Pipeline, again: Callable[[], Pipeline], tmp_path: Path
 ) -> None:
     restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
-    _one_of_unknown_fate(pipeline, [(0, event("b"))])
+    one_of_unknown_fate(pipeline, [(0, event("b"))])
     give_up(pipeline)
     deliver(pipeline, [(0, event("d"))])
     pipeline.run()

@@ -13,11 +13,11 @@ from admitone.boundary.restore.read_back import read_back
 from admitone.core.errors import IntegrityError
 from admitone.core.wire import StreamMetadata
 from admitone.evidence import open_store
-from tests.protocol.test_ambiguity import on_the_log
-from tests.protocol.test_readback import SECTIONS, deliver
-from tests.protocol.test_release import FUTURE, release_all
 from tests.support.copies import copy_of
+from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
+from tests.support.read_back import SECTIONS, deliver
+from tests.support.released import FUTURE, release_all
 
 pytestmark = pytest.mark.usefixtures("either_ledger")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.mutations import first_broken, look_skipped
-from tests.unit.test_cli import Cli, cli
+from tests.support.command_line import Cli, cli
 
 __all__ = ["cli"]
 

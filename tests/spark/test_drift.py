@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from admitone.evidence.audit.gate import gate_of
-from tests.spark.test_pipeline import run_pipeline
 from tests.support.closing import stores_of
 from tests.support.drift import MAP, ORDERS, VIEWS, delete, on_topic, pairs, two_topics
 from tests.support.pipeline import Pipeline
+from tests.support.running import run_pipeline
 
 SETTINGS = '[transport]\nraw_partitions = 2\ncheck_interval = "1s"\n' + MAP
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from admitone.core.errors import Fenced, NeedsFence, NotWritten, RecordsRefused
+from admitone.core.errors import (
+    Fenced,
+    NeedsFence,
+    NotWritten,
+    RecordsRefused,
+)
 from admitone.transport.port import Appended, Transport
+from tests.support.pipeline import Pipeline
 
 
 class Flaky:
@@ -93,3 +100,12 @@ class Flaky:
         rows = {topic: chosen for topic, chosen in rows.items() if chosen}
         if rows:
             raise RecordsRefused("the broker refuses some records", rows)
+
+
+def flaky(home: Path, *plan: str, **sections: Any) -> tuple[Pipeline, Flaky]:
+    pipeline = Pipeline(
+        home, **{"transport": {"raw_partitions": 1}, "pipeline": {"max_block": 4}, **sections}
+    )
+    transport = Flaky(pipeline.transport, *plan)
+    pipeline.boundary.transport = transport
+    return pipeline, transport

@@ -20,6 +20,7 @@ from admitone.analytics import item_rules, open_sketch_reader, open_sketch_store
 from admitone.analytics.batch_counter import BatchCounter
 from admitone.demo.traffic import GeneratorOptions, generate
 from admitone.infra.clock import wall_clock
+from admitone.ops.tokens import Role, new_token
 from admitone.results import open_outlets
 from admitone.results.publisher import publish
 from admitone.settings import FILE_NAME, Settings
@@ -179,3 +180,15 @@ def _runs_a_lane(folder: Path) -> bool:
         return b"admitone.service.door.lane" in (folder / "cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def home_with_tokens(home: Path) -> dict[str, str]:
+    """Write a configuration with a token of each role; return the tokens."""
+    tokens, lines = {}, []
+    for role in Role:
+        made = new_token(f"{role}er", role)
+        tokens[str(role)] = made["token"]
+        entry = "\n".join(f'{name} = "{value}"' for name, value in made["entry"].items())
+        lines.append(f"[[access.tokens]]\n{entry}\n")
+    (home / "admitone.toml").write_text("\n".join(lines))
+    return tokens

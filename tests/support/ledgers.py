@@ -13,6 +13,7 @@ from admitone.core.decisions import REASON_CODES, VERDICT_CODES, BlockState, Rea
 from admitone.core.identity import KEY_BYTES, identity_of
 from admitone.core.segment_times import Segment
 from admitone.infra.postgres import PATIENCE_S
+from admitone.ledger.books import books
 from admitone.ledger.columns import FACTS_SCHEMA
 from admitone.ledger.model import (
     ADMISSION_STORE,
@@ -24,7 +25,7 @@ from admitone.ledger.model import (
     Outcome,
     Source,
 )
-from admitone.ledger.port import Ledger
+from admitone.ledger.port import Ledger, LedgerReader
 from admitone.ledger.postgres.store import PostgresStore
 from admitone.ledger.segments import table_of
 from admitone.ledger.sqlite.store import SqliteStore
@@ -145,3 +146,10 @@ def verdicts(claimed: Claimed) -> list[tuple[Verdict, Reason | None]]:
 NEW = (Verdict.ADMITTED, None)
 AGAIN = (Verdict.DUPLICATE, None)
 CONTRADICTION = (Verdict.QUARANTINED, Reason.PAYLOAD_MISMATCH)
+
+
+def must_balance(ledger: LedgerReader) -> None:
+    """There are runs, and the books of each balance."""
+    runs = books(ledger)["runs"]
+    assert runs
+    assert [run for run in runs if not run["balanced"]] == []

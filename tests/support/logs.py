@@ -8,6 +8,7 @@ from admitone.simulation.log import SimulatedLog
 from admitone.transport.folder_log import FolderLog
 from admitone.transport.kafka.kafka_log import KafkaLog
 from admitone.transport.port import Topic, Transport
+from tests.support.pipeline import Pipeline
 
 _PATIENCE_S = 60.0
 
@@ -42,3 +43,14 @@ def truncate(transport: Transport, topic: Topic, partition: int, before: int) ->
         ).fetchall()
     for (name,) in names:
         (transport.path / name).unlink(missing_ok=True)
+
+
+def on_the_log(pipeline: Pipeline) -> list[str]:
+    """Return the event ids on the admitted topic, as a reader gets them."""
+    topic = pipeline.transport.topic("admitted.traffic")
+    return sorted(
+        next(h["value"].decode() for h in headers if h["key"] == "event-id")
+        for partition, end in enumerate(pipeline.transport.ends(topic))
+        for batch in pipeline.transport.read(topic, partition, 0, end)
+        for headers in batch.column("headers").to_pylist()
+    )

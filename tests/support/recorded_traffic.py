@@ -26,7 +26,10 @@ def oracle() -> Truth:
 
 
 def refused_for(reason):
-    return [delivery.line for delivery in stream() if delivery.reason == reason]
+    """Return the lines that are refused for a reason; there are some for each."""
+    lines = [delivery.line for delivery in stream() if delivery.reason == reason]
+    assert lines, reason
+    return lines
 
 
 def milliseconds(delivery):

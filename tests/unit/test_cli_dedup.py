@@ -8,10 +8,10 @@ import pytest
 
 from admitone.core.errors import ConfigurationError
 from admitone.settings import load_settings
+from tests.support.command_line import Cli, cli
 from tests.support.deduplicated import DedupPipeline
 from tests.support.flaky import Flaky
 from tests.support.pipeline import event
-from tests.unit.test_cli import Cli, cli
 
 __all__ = ["cli"]
 

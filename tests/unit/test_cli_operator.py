@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from admitone.core.errors import ServiceUnreachable
-from tests.protocol.test_ambiguity import flaky
+from tests.support.command_line import Cli, cli, home
+from tests.support.flaky import flaky
 from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
-from tests.unit.test_cli import Cli, cli, home
 
 __all__ = ["cli", "home"]
 

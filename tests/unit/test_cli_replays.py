@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.protocol.test_replays import FILTERED, UPSTREAM, copied, write
+from tests.support.command_line import Cli, cli
 from tests.support.pipeline import Pipeline
-from tests.unit.test_cli import Cli, cli
+from tests.support.replayed import FILTERED, UPSTREAM, copied, write
 
 __all__ = ["cli"]
 

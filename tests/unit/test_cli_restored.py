@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.protocol.test_ambiguity import on_the_log
+from tests.support.command_line import Cli, cli
+from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
-from tests.unit.test_cli import Cli, cli
 
 __all__ = ["cli"]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_line import Cli, cli
 from tests.support.drift import (
     MAP,
     ORDERS,
@@ -18,7 +19,6 @@ from tests.support.drift import (
     two_topics,
 )
 from tests.support.pipeline import Pipeline
-from tests.unit.test_cli import Cli, cli
 
 __all__ = ["cli"]
 

@@ -26,7 +26,7 @@ from admitone.core.sizing import (
     recommended_trigger_ms,
     size_of,
 )
-from tests.unit.test_cli import Cli, cli
+from tests.support.command_line import Cli, cli
 
 __all__ = ["cli"]
 
