@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from admitone.analytics.admitted_records import HEADERS_READ, NUMBERS, POSITION
 from admitone.core.wire import ADMITTED_HEADERS, Header
 from admitone.settings import Settings
-from admitone.transport.kafka.clients import java_options
+from admitone.transport.kafka_options import java_options
 from admitone.transport.port import HEADERS_TYPE, Topic
 
 PACKAGES: Final = (

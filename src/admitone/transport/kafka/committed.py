@@ -22,8 +22,9 @@ from confluent_kafka import (
 
 from admitone.core.errors import IntegrityError, Unreadable
 from admitone.infra.clock import Patience
-from admitone.transport.kafka.clients import Options, connect
+from admitone.transport.kafka.clients import connect
 from admitone.transport.kafka.complaints import NO_LEADER, Complaints, error_of, explained
+from admitone.transport.kafka_options import Options
 from admitone.transport.port import LOG_APPEND_TIME, RECORD_SCHEMA
 
 _MESSAGES_AT_ONCE = 10_000

@@ -30,10 +30,11 @@ from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUnreachable
 from admitone.infra.clock import Patience
 from admitone.settings import Settings
-from admitone.transport.kafka.clients import connect, librdkafka_options
+from admitone.transport.kafka.clients import connect
 from admitone.transport.kafka.committed import read_committed, record_batch
 from admitone.transport.kafka.complaints import NO_LEADER, Complaints, error_of, explained
 from admitone.transport.kafka.producer import KafkaProducer
+from admitone.transport.kafka_options import librdkafka_options
 from admitone.transport.port import (
     KEPT_FOR_GOOD,
     Appended,

@@ -30,7 +30,7 @@ from admitone.core.errors import (
 from admitone.infra.clock import Patience
 from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import garbage_collection_paused
-from admitone.transport.kafka.clients import Options, connect
+from admitone.transport.kafka.clients import connect
 from admitone.transport.kafka.complaints import (
     FENCED,
     NEVER_TAKEN,
@@ -40,6 +40,7 @@ from admitone.transport.kafka.complaints import (
     explained,
 )
 from admitone.transport.kafka.outgoing import Part, Sizes, says_nothing, telling
+from admitone.transport.kafka_options import Options
 from admitone.transport.port import Appended
 
 _SERVED_EVERY = 10_000
