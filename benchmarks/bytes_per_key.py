@@ -23,12 +23,13 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from tests.servers.postgres import PostgresServer
-from tests.support.pipeline import Pipeline
 
 from admitone.demo.traffic import GeneratorOptions, generate
 from admitone.ledger import open_ledger
 from admitone.ledger.port import Ledger
-from admitone.settings import FILE_NAME, load_settings
+from admitone.settings import FILE_NAME, Settings, load_settings
+from admitone.transport.port import Transport
+from benchmarks.in_process import decide
 from benchmarks.postgres_ledger import SOURCE, claim_and_settle
 from benchmarks.synthetic import START_MS, block
 from benchmarks.throughput import measure, prepare
@@ -231,39 +232,38 @@ def rest(sizes: dict[str, int]) -> int:
 def traffic(events: int) -> dict[str, Any]:
     """Decide generated events, in blocks of 1,000, and return what evidence, originals and records take."""
     with tempfile.TemporaryDirectory() as home:
-        pipeline = Pipeline(
+        settings = load_settings(
             Path(home), pipeline={"max_block": 1_000}, transport={"raw_partitions": 4}
         )
         options = GeneratorOptions(events, seed=1, rate=1_000, malformed=0, end_ms=START_MS)
-        pipeline.ingest(*(delivery.line for delivery in generate(options)))
-        pipeline.run()
+        boundary = decide(settings, (delivery.line for delivery in generate(options)))
         return {
-            "receipts": evidence_of(pipeline, "receipts"),
-            "archive": evidence_of(pipeline, "archive"),
-            "raw": records_of(pipeline, pipeline.topic.name),
-            "admitted": records_of(pipeline, "admitted.traffic"),
+            "receipts": evidence_of(settings, boundary.ledger, "receipts"),
+            "archive": evidence_of(settings, boundary.ledger, "archive"),
+            "raw": records_of(boundary.transport, settings.transport.raw_topic),
+            "admitted": records_of(boundary.transport, "admitted.traffic"),
             "journal_bytes": sum(
-                len(pipeline.ledger.journal(info.block_id) or b"")
-                for info in pipeline.ledger.blocks()
+                len(boundary.ledger.journal(info.block_id) or b"")
+                for info in boundary.ledger.blocks()
             ),
         }
 
 
-def evidence_of(pipeline: Pipeline, kind: str) -> dict[str, int]:
+def evidence_of(settings: Settings, ledger: Ledger, kind: str) -> dict[str, int]:
     """Return how many rows a kind of evidence has, and what its files take."""
-    folder = pipeline.settings.resolve(pipeline.settings.evidence.path)
+    folder = settings.resolve(settings.evidence.path)
     return {
-        "rows": sum(file.rows for file in pipeline.ledger.evidence_files() if file.kind == kind),
+        "rows": sum(file.rows for file in ledger.evidence_files() if file.kind == kind),
         "bytes": sum(file.stat().st_size for file in folder.rglob(f"{kind}/*.parquet")),
     }
 
 
-def records_of(pipeline: Pipeline, name: str) -> dict[str, int]:
+def records_of(transport: Transport, name: str) -> dict[str, int]:
     """Return what a topic's records hold: values, and keys and headers beside them."""
-    topic = pipeline.transport.topic(name)
+    topic = transport.topic(name)
     records = pa.concat_tables(
-        pa.Table.from_batches(list(pipeline.transport.read(topic, partition, 0, end)))
-        for partition, end in enumerate(pipeline.transport.ends(topic))
+        pa.Table.from_batches(list(transport.read(topic, partition, 0, end)))
+        for partition, end in enumerate(transport.ends(topic))
     )
     headers = records["headers"].combine_chunks().flatten()
 

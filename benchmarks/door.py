@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from tests.servers.kafka import KafkaBroker
 from tests.servers.postgres import PostgresServer
-from tests.support.homes import Running, start_service
+from tests.servers.service import Running, start_service
 
 from admitone.core.wire import header_column
 from admitone.ledger import open_ledger

@@ -22,9 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import orjson
+from tests.servers.copies import copy_of
 from tests.servers.postgres import PostgresServer
-from tests.support.copies import copy_of
-from tests.support.pipeline import event
 
 from admitone.ledger import open_ledger
 from admitone.ledger.port import Ledger
@@ -117,9 +117,22 @@ def a_home(home: Path, shared: Path, url: str) -> Path:
 def deliver(settings: Settings, name: str, deliveries: int) -> None:
     """Append so many new events to the raw log."""
     transport = open_transport(settings)
-    lines = (event(f"{name}-{number}", time=MOMENT) for number in range(deliveries))
+    lines = (page_view(f"{name}-{number}") for number in range(deliveries))
     for _ in ingest_lines(transport, raw_topic(settings, transport), lines):
         pass
+
+
+def page_view(event_id: str) -> bytes:
+    """Return one event as a line of JSON."""
+    metadata = {
+        "eventId": event_id,
+        "eventType": "page_view",
+        "source": "bench",
+        "timestamp": MOMENT,
+        "partitionKey": "k",
+        "schemaVersion": 1,
+    }
+    return orjson.dumps({"metadata": metadata, "payload": {"url": "/a"}})
 
 
 def decided_again(home: Path, ledger: Ledger, settings: Settings, name: str) -> float:

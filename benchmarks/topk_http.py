@@ -26,11 +26,27 @@ from urllib.parse import quote, urlsplit
 import httpx
 import numpy as np
 from tests.servers.redis import PASSWORD, RedisServer
-from tests.support.homes import fill, publish_everything, start_service
+from tests.servers.service import start_service
 
-from admitone.settings import load_settings
+from admitone.demo.traffic import GeneratorOptions, generate
+from admitone.settings import FILE_NAME, load_settings
+from benchmarks.in_process import count_and_publish, decide
 
 RESULTS = Path(__file__).with_name("topk_http.json")
+NEWEST_MS = 1_767_609_050_000  # 2026-01-05T10:30:50Z
+MIXTURE = {"contradictions": 0.002, "malformed": 0.003, "late": 0.01}
+CONFIGURATION = """\
+[pipeline]
+run_id = "shop"
+quarantine_limit = 1.0
+
+[transport]
+raw_partitions = 2
+
+[results]
+kind = "redis"
+url = "{url}"
+"""
 _CONNECTIONS = 32
 _DIMENSIONS = ("url", "productId", "apiEndpoint", "searchQuery", "purchase")
 _WINDOWS = ("1m", "1h", "1d", "1w", "1mo", "all")
@@ -91,11 +107,12 @@ def main() -> None:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="admitone-topk-")))
         server = RedisServer()
         stack.callback(server.close)
-        fill(home, 20_000)
-        with (home / "admitone.toml").open("a") as file:
-            file.write(f'\n[results]\nkind = "redis"\nurl = "{server.new_database()}"\n')
+        (home / FILE_NAME).write_text(CONFIGURATION.format(url=server.new_database()))
         os.environ["ADMITONE_RESULTS__PASSWORD"] = PASSWORD
-        publish_everything(load_settings(home))
+        settings = load_settings(home)
+        made = GeneratorOptions(20_000, seed=5, run="shop", end_ms=NEWEST_MS, **MIXTURE)
+        lines = (delivery.line for delivery in generate(made))
+        count_and_publish(settings, decide(settings, lines, "shop"))
         running = start_service(home)
         stack.callback(running.stop)
         with running.client() as client:

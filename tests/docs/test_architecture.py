@@ -73,3 +73,25 @@ def test_the_picture_of_the_five_steps_has_every_crash_point_of_the_protocol() -
         text for text in texts if text.startswith(prefixes) and text not in BOUNDARY_POINTS
     ] == []
     assert [step for step in "12345" if step not in texts] == []
+
+
+def test_benchmarks_import_servers_and_nothing_else_of_the_tests() -> None:
+    files = [*(ROOT / "benchmarks").glob("*.py")]
+    found = {
+        (file.name, module)
+        for file in files
+        for module in re.findall(r"(?m)^\s*(?:from|import) (tests[\w.]*)", file.read_text())
+    }
+    assert len(found) > 10
+    assert [each for each in sorted(found) if not each[1].startswith("tests.servers.")] == []
+
+
+def test_no_test_module_imports_from_another() -> None:
+    imports = re.compile(r"(?m)^\s*(?:from|import) (tests\.(?:\w+\.)*test_\w+)")
+    files = [*(ROOT / "tests").rglob("*.py")]
+    assert len(files) > 100
+    assert [
+        (file.name, imports.findall(file.read_text()))
+        for file in files
+        if imports.search(file.read_text())
+    ] == []

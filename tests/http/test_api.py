@@ -16,7 +16,8 @@ from admitone.service.http.api import create_app, front_of
 from admitone.settings import FILE_NAME, load_settings
 from admitone.spark.checkpoints import state_checkpoint, write_figures
 from tests.servers.postgres import PostgresServer
-from tests.support.homes import fill, serving, start_service, wait_until
+from tests.servers.service import wait_until
+from tests.support.homes import fill, serving, start_service
 from tests.support.pipeline import Pipeline, event
 
 runner = CliRunner()

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.homes import Running
+from tests.servers.service import Running
 
 # A live stream has no end to wait for; what it says has tests of its own.
 _WORDS = (

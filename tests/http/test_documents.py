@@ -46,11 +46,12 @@ from admitone.settings import Settings
 from admitone.simulation.simulator import SimulationDocument
 from admitone.spark.checkpoints import state_checkpoint, write_figures
 from admitone.transport.ingest import IngestDocument
+from tests.servers.service import Running, wait_until
 from tests.support.command_line import Cli, cli, commands
 from tests.support.deduplicated import DedupPipeline
 from tests.support.described import DescribedApi, described_api, differing
 from tests.support.flaky import flaky
-from tests.support.homes import Running, count_everything, fill, serving, wait_until
+from tests.support.homes import count_everything, fill, serving
 from tests.support.logs import delete_topic
 from tests.support.pipeline import Pipeline, event
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from admitone.core.errors import Fenced, IntegrityError, MarkMoved
-from tests.support.copies import copy_of
+from tests.servers.copies import copy_of
 from tests.support.goes_back import SECTIONS, Query, deliver, goes_back
 from tests.support.pipeline import Pipeline, event
 

@@ -15,9 +15,9 @@ from admitone.evidence.audit.repair import repair_run
 from admitone.evidence.evidence_store import EvidenceStore, FolderStore, FsspecStore
 from admitone.evidence.set_aside import every_file, set_aside, write_beside
 from admitone.ops.reconcile import reconcile
+from tests.servers.copies import copy_of
 from tests.support.closing import close_green
 from tests.support.command_line import Cli, cli
-from tests.support.copies import copy_of
 from tests.support.homes import serving
 from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event

@@ -20,8 +20,8 @@ from admitone.evidence import open_store
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.audit.verify import verify_run
 from admitone.transport.port import Topic, Transport
+from tests.servers.copies import copy_of
 from tests.support.closing import close_green
-from tests.support.copies import copy_of
 from tests.support.flaky import Flaky
 from tests.support.ledgers import must_balance
 from tests.support.logs import delete_topic, on_the_log

@@ -16,8 +16,8 @@ from admitone.evidence.audit.verify import verify_run
 from admitone.ledger.decision_rows import in_quarantine
 from admitone.ledger.model import Filter
 from admitone.ops.reconcile import reconcile
+from tests.servers.copies import copy_of
 from tests.support.closing import close_green
-from tests.support.copies import copy_of
 from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
 from tests.support.read_back import SECTIONS, deliver, one_of_unknown_fate

@@ -13,7 +13,7 @@ from admitone.boundary.restore.read_back import read_back
 from admitone.core.errors import IntegrityError
 from admitone.core.wire import StreamMetadata
 from admitone.evidence import open_store
-from tests.support.copies import copy_of
+from tests.servers.copies import copy_of
 from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
 from tests.support.read_back import SECTIONS, deliver

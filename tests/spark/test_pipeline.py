@@ -12,8 +12,8 @@ import pytest
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.ledger.books import books
 from admitone.settings import FILE_NAME
+from tests.servers.copies import copy_of
 from tests.servers.processes import suspend
-from tests.support.copies import copy_of
 from tests.support.logs import delete_topic, truncate
 from tests.support.pipeline import Pipeline, event
 from tests.support.running import await_that, outcome, run_pipeline, start_pipeline

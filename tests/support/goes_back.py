@@ -17,7 +17,7 @@ from admitone.evidence import open_store
 from admitone.ledger.model import Source
 from admitone.spark.boundary_query import note_read
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA
-from tests.support.copies import copy_of
+from tests.servers.copies import copy_of
 from tests.support.pipeline import Pipeline, event
 
 PARTITIONS = 3

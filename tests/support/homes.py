@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +18,11 @@ from admitone.results import open_outlets
 from admitone.results.publisher import publish
 from admitone.settings import FILE_NAME, Settings
 from admitone.transport import open_transport
+from tests.servers import service
+from tests.servers.service import Running
 from tests.support.described import described_api
 from tests.support.pipeline import Pipeline
 
-PATIENCE_S = 60.0
 NEWEST_MS = 1_767_609_050_000
 """2026-01-05T10:30:50Z, when the traffic ends: nothing depends on when a test runs, and the newest minute is full."""
 _CONFIGURATION = """\
@@ -84,77 +78,28 @@ def fill(home: Path, events: int = 3_000, seed: int = 5, **options: Any) -> Sett
     return pipeline.settings
 
 
-@dataclass(slots=True)
-class Running:
-    """A service in a process of its own."""
-
-    process: subprocess.Popen[bytes]
-    url: str
-    log: Path
+class Service(Running):
+    """One to whose clients no answer is given that is not as described."""
 
     def client(self, **options: Any) -> httpx.Client:
-        """Return a client to which no answer is given that is not as described."""
         hooks = {"response": [described_api().check]}
-        return httpx.Client(base_url=self.url, timeout=PATIENCE_S, event_hooks=hooks, **options)
-
-    def stop(self) -> None:
-        """End it as an operator would, and wait until it has."""
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.process.wait(PATIENCE_S)
-
-    def kill(self) -> None:
-        """End it and its workers as a lost machine would."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(PATIENCE_S)
+        return super().client(event_hooks=hooks, **options)
 
 
-def start_service(home: Path, port: int = 0, fault: str | None = None, **env: str) -> Running:
+def start_service(home: Path, port: int = 0, fault: str | None = None, **env: str) -> Service:
     """Start `admitone serve` and return once it answers."""
-    log = home / "serve.log"
-    environment = {**os.environ, **env, **({"ADMITONE_FAULT": fault} if fault else {})}
-    with log.open("ab") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "admitone", "--home", str(home), "serve", "--json", "--port", str(port)],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            start_new_session=True,
-        )  # fmt: skip
-    assert process.stdout is not None
-    text = b""
-    while not text.rstrip().endswith(b"}"):
-        line = process.stdout.readline()
-        assert line, log.read_text()
-        text += line
-    running = Running(process, json.loads(text)["url"].rstrip("/"), log)
-    wait_until(lambda: _answers(running), f"{running.url} answers")
-    return running
+    running = service.start_service(home, port, fault, **env)
+    return Service(running.process, running.url, running.log)
 
 
 @contextmanager
-def serving(home: Path, **env: str) -> Iterator[Running]:
+def serving(home: Path, **env: str) -> Iterator[Service]:
     """Serve a home folder for as long as it is needed."""
     running = start_service(home, **env)
     try:
         yield running
     finally:
         running.stop()
-
-
-def wait_until(condition: Any, what: str, patience_s: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.05)
-
-
-def _answers(running: Running) -> bool:
-    assert running.process.poll() is None, running.log.read_text()
-    try:
-        return httpx.get(f"{running.url}/healthz", timeout=2).status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 def lanes_of(pid: int) -> list[int]:

@@ -13,7 +13,7 @@ import pytest
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ServiceUnreachable
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA
-from tests.support.copies import copy_of
+from tests.servers.copies import copy_of
 from tests.support.flaky import Flaky
 from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event

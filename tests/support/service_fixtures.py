@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.homes import Running, fill, serving
+from tests.servers.service import Running
+from tests.support.homes import fill, serving
 
 
 @pytest.fixture(scope="session")
