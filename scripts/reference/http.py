@@ -42,7 +42,7 @@ def _about(route: APIRoute) -> str:
 def _role(route: APIRoute) -> str:
     # The route to which events are delivered asks for its role itself.
     asked = [_ROLES[each.call] for each in route.dependant.dependencies if each.call in _ROLES]
-    return asked[0] if asked else "ingest" if "POST" in route.methods else "anybody"
+    return asked[0] if asked else "ingest" if "POST" in route.methods else "any client"
 
 
 def metrics() -> str:

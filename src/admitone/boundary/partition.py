@@ -96,7 +96,7 @@ class OwnedPartition:
         self._allow(boundary.writable)
 
     def look_at_topics(self) -> None:
-        """Admit to the topics that are as agreed now; who holds a partition for long asks from time to time."""
+        """Admit to the topics that are as agreed now; a door holds a partition for long and asks from time to time."""
         self._allow(self._boundary.writable)
 
     def admit(self, records: pa.Table) -> Iterator[Admitted]:
@@ -230,7 +230,7 @@ class OwnedPartition:
             raise
         except Exception as error:
             if isinstance(error, Fenced):
-                # A log also fences a client that it did not hear from for long: the ledger knows who succeeded it.
+                # A log also fences a client that was silent for long: the ledger knows whether another succeeded it.
                 self._ledger.check_epoch(self.source, self._epoch)
                 error = ServiceUnreachable(error.problem, "run again, which looks for it")
             state = self._find_out(claimed.block, error)

@@ -76,7 +76,7 @@ def reconcile(
     """
     for info, blocks in _unsettled(boundary, pipeline, source):
         waiting = {block.block_id for block in blocks if block.state is BlockState.IN_FLIGHT}
-        # Everything in flight is resolved by the one who takes over, the same way as at a start.
+        # Everything in flight is resolved by taking the source over, the same way as at a start.
         epoch, _ = boundary.resolve_all(info.source, None)
         for block in boundary.ledger.blocks(ids=[block.block_id for block in blocks]):
             if block.block_id in waiting and block.state is not BlockState.AMBIGUOUS:
@@ -256,7 +256,7 @@ def _late_producer(block: Block) -> str:
 
 
 def _fence_late(boundary: Boundary, block: Block, epoch: int, producer: str) -> int:
-    """Fence who publishes late for a source, and make sure that no worker took it over meanwhile."""
+    """Fence the last client that published late for a source, and make sure that no worker took it over meanwhile."""
     producer_epoch = boundary.transport.init_producer(producer)
     boundary.ledger.check_epoch(block.source, epoch)
     return producer_epoch

@@ -1,4 +1,4 @@
-"""A ledger never goes back. One that did is noticed by those who remember how far it was.
+"""A ledger never goes back. One that did is noticed by the driver and the workers, which remember how far it was.
 
 A database fails over to a standby that lagged, or a file is put back, under a running pipeline: then marks are lower
 than they were, blocks are gone, and their numbers are given again. A worker that went on would leave out what the lost

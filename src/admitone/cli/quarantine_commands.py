@@ -202,7 +202,7 @@ def _chosen(
     event: str | None,
 ) -> dict[int, list[int]]:
     """Return the deliveries that ids or a filter name, by block."""
-    from admitone.evidence.quarantined import open_ones
+    from admitone.evidence.quarantined import still_quarantined
     from admitone.ledger.decision_rows import in_quarantine
     from admitone.ledger.model import Filter
 
@@ -211,4 +211,4 @@ def _chosen(
         raise typer.BadParameter("name deliveries by id, or by --run, --code or --event")
     if not ids:
         return in_quarantine(stores.ledger, Filter(run_id=run, reason=code, event_id=event))
-    return open_ones(stores.ledger, ids)
+    return still_quarantined(stores.ledger, ids)

@@ -129,7 +129,7 @@ class Load:
     def __post_init__(self) -> None:
         for name, (lowest, highest) in _LIMITS.items():
             value = getattr(self, name)
-            # Said this way round, it refuses a number that is none as well.
+            # `not a <= x <= b` also rejects NaN.
             if value is not None and not lowest <= value <= highest:
                 raise ValueError(f"{name}: expected {lowest:,} to {highest:,}, got {value:,}")
         if self.store not in COSTS:

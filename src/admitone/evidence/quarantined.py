@@ -27,7 +27,7 @@ def is_done(row: Decision) -> bool:
     return row["resolution"] is not None and row["resolution"]["action"] in DISPOSING_ACTIONS
 
 
-def open_ones(ledger: LedgerReader, ids: Iterable[str]) -> dict[int, list[int]]:
+def still_quarantined(ledger: LedgerReader, ids: Iterable[str]) -> dict[int, list[int]]:
     """Return the deliveries that ids name, by block; each must be in quarantine still."""
     chosen: dict[int, list[int]] = {}
     for text in ids:

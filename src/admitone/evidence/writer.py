@@ -46,9 +46,9 @@ class EvidenceWriter:
         while pending := self._ledger.pending_evidence(self._pipeline):
             group = _limited(self._blocks(pending[:_BLOCKS_AT_ONCE]))
             written += len(group) if self._write(group, now) else 0
-        members = EvidenceSource(self._ledger)
+        source = EvidenceSource(self._ledger)
         while pending := self._ledger.pending_resolutions(self._pipeline):
-            chosen = self._resolutions(members, pending[:_RESOLUTIONS_AT_ONCE])
+            chosen = self._resolutions(source, pending[:_RESOLUTIONS_AT_ONCE])
             group = _limited(chosen)
             written += len(group) if self._write(group, now, resolutions=True) else 0
         return written
@@ -56,17 +56,17 @@ class EvidenceWriter:
     def _blocks(
         self, block_ids: Sequence[int]
     ) -> Iterator[tuple[int, DeliveryRows, pa.Table | None]]:
-        members = EvidenceSource(self._ledger)
-        for rows in members.of_blocks(block_ids):
-            yield rows.block.block_id, rows, _needed(members, rows)
+        source = EvidenceSource(self._ledger)
+        for rows in source.of_blocks(block_ids):
+            yield rows.block.block_id, rows, _needed(source, rows)
 
     def _resolutions(
-        self, members: EvidenceSource, resolution_ids: Sequence[int]
+        self, source: EvidenceSource, resolution_ids: Sequence[int]
     ) -> Iterator[tuple[int, DeliveryRows, pa.Table | None]]:
-        chosen = members.of_resolutions(resolution_ids)
+        chosen = source.of_resolutions(resolution_ids)
         for number, rows in zip(resolution_ids, chosen, strict=True):
             needed = self._archive and rows.admits
-            yield number, rows, _needed(members, rows) if needed else None
+            yield number, rows, _needed(source, rows) if needed else None
 
     def _write(self, group: _Group, now: int, *, resolutions: bool = False) -> bool:
         numbers = list(group)
@@ -106,8 +106,8 @@ class EvidenceWriter:
                 set_aside(self._store, file.path)
 
 
-def _needed(members: EvidenceSource, rows: DeliveryRows) -> pa.Table:
-    deliveries = members.deliveries(rows.block.block_id)
+def _needed(source: EvidenceSource, rows: DeliveryRows) -> pa.Table:
+    deliveries = source.deliveries(rows.block.block_id)
     if deliveries is None:
         raise IntegrityError(
             f"The journal of block {rows.block.block_id} is gone, and with it the bytes its evidence needs.",

@@ -259,9 +259,9 @@ class Ledger(LedgerReader, Protocol):
     ) -> list[str]:
         """Drop segments of a store whose keys have expired for every active source; return their names.
 
-        Active is who took an event within the idle time before the last one that any source of the store took, by the
-        time that the ledger saw pass between claims: no clock that jumps makes a source idle. For one that comes back
-        later, what was dropped meanwhile is too old: its mark says so.
+        A source is active if it took an event within the idle time before the last one that any source of the store
+        took, by the time that the ledger saw pass between claims: no clock that jumps makes a source idle. For one that
+        comes back later, what was dropped meanwhile is too old: its mark says so.
         """
 
     def expire_journal(self, evidence_before: int) -> int:

@@ -51,7 +51,7 @@ class _Reached(NamedTuple):
 
 
 class Replays(TypedDict):
-    """What a reader was given again by those who write what it reads."""
+    """What a reader was given again by the producers of what it reads."""
 
     replayed: int
     order_violations: int

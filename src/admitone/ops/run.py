@@ -113,7 +113,7 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
             to_count = plan.analytics
             while True:
                 for query in queries:
-                    query.beside.look(query)
+                    query.companion.look(query)
                 lag = meter.measure()
                 # Afterwards, so that a log which looks finished is still the one that is read.
                 _must_be_well(queries, settings, plan)
@@ -129,7 +129,7 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
                     state=plan.state,
                 ):
                     for query in queries:
-                        query.beside.await_last(query)
+                        query.companion.await_last(query)
                     return lag
                 time.sleep(0.25)
         finally:
@@ -140,7 +140,7 @@ def run(settings: Settings, plan: Plan, report: Callable[[Lag], None]) -> Lag:
 
 def _end(query: StreamingQuery) -> None:
     """Stop a query and close its companion; each step is taken even if the one before it fails."""
-    for step in (partial(query.beside.look, query), query.stop, query.beside.close):
+    for step in (partial(query.companion.look, query), query.stop, query.companion.close):
         with contextlib.suppress(Exception):
             step()
 
@@ -172,7 +172,7 @@ def _must_be_well(queries: list[StreamingQuery], settings: Settings, plan: Plan)
 
     for query in queries:
         active = query.isActive
-        wrong = _told(query.beside.error())
+        wrong = _told(query.companion.error())
         if not active:
             raise _superseded(settings, plan) or wrong or explained(query.exception())
         if wrong is not None:

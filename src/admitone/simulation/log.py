@@ -159,10 +159,10 @@ class SimulatedLog:
     def close(self) -> None:
         """Do nothing: others that use the log go on."""
 
-    # What happens to a log behind the back of those who use it.
+    # What happens to a log behind the back of its clients.
 
     def time_out(self) -> None:
-        """Abort whatever is open, as a broker does after a while, and fence who left it so."""
+        """Abort whatever is open, as a broker does after a while, and fence the producer that left it so."""
         with self._lock:
             for transaction in list(self._open.values()):
                 self._timed_out.add((transaction.name, transaction.epoch))

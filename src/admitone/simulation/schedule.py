@@ -162,7 +162,7 @@ class Schedule:
                 self.participants.remove(last)
 
     def wake_all(self) -> None:
-        """Let no more faults strike, requests arrive that are on their way, and who is suspended go on."""
+        """Let no more faults strike, requests arrive that are on their way, and suspended participants go on."""
         self._faults.clear()
         self._wake_suspended()
         for _, effect in self._on_their_way:

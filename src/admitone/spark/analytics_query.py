@@ -65,8 +65,8 @@ def analytics_query(
     stream = log_stream(spark, settings, begin, limit, packed=True, counted=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), QUERY)
     work = count_into(store, settings, topics, partial(ends_of, settings))
-    beside = Answering(topics, Publisher(settings))
-    return start_query(QUERY, stream, work, checkpoint, trigger, beside)
+    companion = Answering(topics, Publisher(settings))
+    return start_query(QUERY, stream, work, checkpoint, trigger, companion)
 
 
 class Answering(QueryCompanion):

@@ -81,9 +81,9 @@ def flow_query(spark: SparkSession, settings: Settings, flow: Flow, trigger: str
     note_read(boundary, topic, dict(enumerate(begin[topic])))
     stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger, packed=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), flow.query)
-    beside = Deciding(SourceTopic(boundary.transport, topic))
-    work = admit_batch(settings, flow, beside, generation, checkpoint)
-    return start_query(flow.query, stream, work, checkpoint, trigger, beside)
+    companion = Deciding(SourceTopic(boundary.transport, topic))
+    work = admit_batch(settings, flow, companion, generation, checkpoint)
+    return start_query(flow.query, stream, work, checkpoint, trigger, companion)
 
 
 def expire(boundary: Boundary) -> None:
@@ -109,17 +109,17 @@ def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dict
 
 
 def admit_batch(
-    settings: Settings, flow: Flow, beside: Deciding, generation: int, checkpoint: Path
+    settings: Settings, flow: Flow, companion: Deciding, generation: int, checkpoint: Path
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = flow.open(settings, None)
     evidence = open_evidence(settings, boundary.ledger, boundary.options.pipeline)
-    topic = beside.raw.topic
+    topic = companion.raw.topic
     sources = SourcesSeen(boundary.ledger)
     mine = [boundary.source(topic, number) for number in range(topic.partitions)]
 
     def admit(batch: DataFrame, _batch_id: int) -> None:
-        changed = beside.raw.error()
+        changed = companion.raw.error()
         if changed is not None:
             raise changed
         begins = sources.look()
@@ -140,7 +140,7 @@ def admit_batch(
         ends = ends_of(settings, batch).get(topic.name, {})
         sources.reached(note_read(boundary, topic, ends))
         sources.look()
-        beside.evidence.next(write_evidence_and_expire)
+        companion.evidence.next(write_evidence_and_expire)
 
     def write_evidence_and_expire() -> None:
         evidence.write_pending(wall_clock())

@@ -63,9 +63,9 @@ def state_dedup_query(
     begin = begin_at(transport, [topic], {})
     stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger)
     records = judged(stream, settings, checkpoint)
-    beside = Remembering(SourceTopic(transport, topic), checkpoint)
-    work = partial(write_batch, settings, beside)
-    return start_query("deduplicate", records, work, checkpoint, trigger, beside)
+    companion = Remembering(SourceTopic(transport, topic), checkpoint)
+    work = partial(write_batch, settings, companion)
+    return start_query("deduplicate", records, work, checkpoint, trigger, companion)
 
 
 class Remembering(QueryCompanion):
@@ -120,11 +120,13 @@ def judged(stream: DataFrame, settings: Settings, checkpoint: Path) -> DataFrame
     )
 
 
-def write_batch(settings: Settings, beside: Remembering, batch: DataFrame, _batch_id: int) -> None:
+def write_batch(
+    settings: Settings, companion: Remembering, batch: DataFrame, _batch_id: int
+) -> None:
     """Write one micro-batch, with exactly one Spark action."""
     with told_in_a_line():
         written = batch.mapInArrow(partial(write_partition, settings), _COUNTS).collect()
-    beside.count(sum(row.kept for row in written), sum(row.late for row in written))
+    companion.count(sum(row.kept for row in written), sum(row.late for row in written))
 
 
 def write_partition(

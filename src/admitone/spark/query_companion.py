@@ -41,5 +41,5 @@ def start_query(
     except BaseException:
         companion.close()
         raise
-    query.beside = companion
+    query.companion = companion
     return query

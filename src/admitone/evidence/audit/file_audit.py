@@ -61,7 +61,7 @@ class FileAudit:
     """In how many files of each kind a block's or a resolution's rows are."""
     later: set[str] = field(default_factory=set)
     """The files that hold only what was decided after the closing."""
-    leaves: ReceiptTree = field(default_factory=ReceiptTree)
+    tree: ReceiptTree = field(default_factory=ReceiptTree)
 
 
 def audit_files(
@@ -69,7 +69,7 @@ def audit_files(
 ) -> FileAudit:
     """Read and compare every file that the ledger lists for a run."""
     found = FileAudit()
-    members, keyed = EvidenceSource(ledger), keyed_sources(ledger)
+    source, keyed = EvidenceSource(ledger), keyed_sources(ledger)
     # The files of one group have one name and are made from the same blocks.
     for file in sorted(
         ledger.evidence_files(run_id), key=lambda file: file.path.rpartition("/")[2]
@@ -80,9 +80,9 @@ def audit_files(
         rows = _intact(found, file, store)
         if rows is None:
             continue
-        _compare_rows(found, file, rows, members, keyed)
+        _compare_rows(found, file, rows, source, keyed)
         if file.kind == RECEIPTS and file.path not in found.later:
-            found.leaves.add(rows)
+            found.tree.add(rows)
     found.files.sort(key=lambda file: file.path)
     return found
 
@@ -136,15 +136,15 @@ def _compare_rows(
     found: FileAudit,
     file: EvidenceFile,
     rows: pa.Table,
-    members: EvidenceSource,
+    source: EvidenceSource,
     keyed: frozenset[Source],
 ) -> None:
     start = wrong = 0
-    for member in members.of_file(file):
+    for member in source.of_file(file):
         size = member.count(file.kind, file.run_id)
         piece = rows.slice(start, size)
         start += size
-        wrong += _differing_rows(file, member, piece, members)
+        wrong += _differing_rows(file, member, piece, source)
         if file.kind == ARCHIVE and piece.num_rows == size:
             found.envelopes += size
             found.drifted += _drifted(file, member, piece, keyed)
@@ -167,12 +167,12 @@ def _drifted(
 
 
 def _differing_rows(
-    file: EvidenceFile, member: DeliveryRows, piece: pa.Table, members: EvidenceSource
+    file: EvidenceFile, member: DeliveryRows, piece: pa.Table, source: EvidenceSource
 ) -> int:
     deliveries = None
     if file.kind in (QUARANTINE, ARCHIVE):
-        deliveries = members.deliveries(member.block.block_id)
-    expected = member.make(file.kind, file.run_id, members.positions, deliveries)
+        deliveries = source.deliveries(member.block.block_id)
+    expected = member.make(file.kind, file.run_id, source.positions, deliveries)
     if deliveries is None:
         piece = piece.select([name for name in piece.column_names if name not in ORIGINAL_COLUMNS])
     if piece.equals(expected):

@@ -84,15 +84,15 @@ def rewrite(file: EvidenceFile, ledger: Ledger, store: EvidenceStore) -> Evidenc
 
 def _rows_again(file: EvidenceFile, ledger: Ledger) -> pa.Table | None:
     """Return a file's rows from the ledger; None when it no longer has the original bytes they need."""
-    members = EvidenceSource(ledger)
+    source = EvidenceSource(ledger)
     pieces = []
-    for member in members.of_file(file):
+    for member in source.of_file(file):
         deliveries = None
         if file.kind in (QUARANTINE, ARCHIVE):
-            deliveries = members.deliveries(member.block.block_id)
+            deliveries = source.deliveries(member.block.block_id)
             if deliveries is None:
                 return None
-        pieces.append(member.make(file.kind, file.run_id, members.positions, deliveries))
+        pieces.append(member.make(file.kind, file.run_id, source.positions, deliveries))
     return pa.concat_tables(pieces) if pieces else None
 
 

@@ -159,11 +159,11 @@ def _artifact(
     )
     yield _books(run_id, artifact, marks_of(data or b"") or {}, ledger)
     yield _marks(artifact, ledger)
-    root = audit.files.leaves.root().hex()
+    root = audit.files.tree.root().hex()
     wrong = [f"the receipts give {root}, the artifact says {artifact['merkle_root']}"]
-    counted = artifact["receipts"] == len(audit.files.leaves)
+    counted = artifact["receipts"] == len(audit.files.tree)
     same = root == artifact["merkle_root"] and counted
-    yield Comparison("merkle root", f"{len(audit.files.leaves)} receipts", [] if same else wrong)
+    yield Comparison("merkle root", f"{len(audit.files.tree)} receipts", [] if same else wrong)
     yield _listed(artifact, audit, notes)
 
 

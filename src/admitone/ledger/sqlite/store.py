@@ -53,7 +53,7 @@ class SqliteStore:
             yield SqliteRows(db)
 
     def stage(self, deliveries: Deliveries) -> None:
-        """Lay candidates, in key order, where a claim finds them: who waits for the write lock has them ready."""
+        """Lay candidates, in key order, where a claim finds them: a worker that waits for the lock has them ready."""
         everything = candidates(deliveries, np.zeros(len(deliveries.first), dtype=bool))
         with self._database.scratch() as db:
             _stage(db, deliveries, everything)

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from admitone.boundary.release import Choice, ReleaseDocument, Signature
 from admitone.core.decisions import Reason, Verdict
-from admitone.evidence.quarantined import QuarantinedDelivery, open_ones, quarantined
+from admitone.evidence.quarantined import QuarantinedDelivery, still_quarantined, quarantined
 from admitone.ledger.decision_rows import Decision, Decisions, decisions
 from admitone.ledger.model import Filter
 from admitone.ledger.query_text import (
@@ -221,7 +221,7 @@ async def release_one(
     signature = _signature(service, caller, order)
 
     def work() -> ReleaseDocument:
-        chosen = open_ones(service.stores.ledger, [id])
+        chosen = still_quarantined(service.stores.ledger, [id])
         return release(service.settings, chosen, signature, choice).document()
 
     return await act(service, work)
@@ -235,7 +235,9 @@ async def discard_one(
     signature = _signature(service, caller, order)
 
     def work() -> Discarded:
-        return discard(service.stores, open_ones(service.stores.writing_ledger, [id]), signature)
+        return discard(
+            service.stores, still_quarantined(service.stores.writing_ledger, [id]), signature
+        )
 
     return await act(service, work)
 

@@ -77,11 +77,13 @@ async def _events(service: ServiceContext, question: LiveQuestion) -> AsyncItera
     async with service.live_feed.watched():
         number, told_at, asked_at = 0, time.monotonic(), 0.0
         top: TopAnswer | Trouble | None = None
-        beats = question.beats
-        while not service.live_feed.stopping.is_set() and (beats is None or beats > 0):
-            beat = await service.live_feed.after(number)
-            fresh = [(name, document) for name, (at, document) in beat.parts.items() if at > number]
-            number = beat.number
+        left = question.beats
+        while not service.live_feed.stopping.is_set() and (left is None or left > 0):
+            snapshot = await service.live_feed.after(number)
+            fresh = [
+                (name, document) for name, (at, document) in snapshot.parts.items() if at > number
+            ]
+            number = snapshot.number
             now = time.monotonic()
             if question.dimension is not None and now - asked_at >= EVERY_S / 2:
                 asked_at = now
@@ -96,8 +98,8 @@ async def _events(service: ServiceContext, question: LiveQuestion) -> AsyncItera
             elif now - told_at >= _QUIET_S:
                 told_at = now
                 yield b": still here\n\n"
-            if beats is not None and beat.parts.keys() >= PARTS:
-                beats -= 1
+            if left is not None and snapshot.parts.keys() >= PARTS:
+                left -= 1
 
 
 async def _top(service: ServiceContext, question: LiveQuestion) -> TopAnswer | Trouble:

@@ -41,7 +41,7 @@ _RECOUNT_EVERY_S: Final = 30.0
 _RECOUNT_AFTER_S: Final = 5.0
 """How soon a run is recounted again: where nothing moved, and where something did."""
 _COST_SHARE: Final = 10
-"""Recounting for those who watch takes at most one part of so many of the time."""
+"""Recounting for clients that watch takes at most one part of so many of the time."""
 _RUNS_SHOWN: Final = 20
 
 
@@ -248,7 +248,7 @@ class LiveFeed:
 
 
 async def _told(look: Awaitable[Any]) -> Any:
-    """Return what a look found, or why it found nothing: who watches is told, and the next look may find more."""
+    """Return what a look found, or why it found nothing: watching clients are told, and the next look may find more."""
     try:
         return await look
     except AdmitoneError as error:

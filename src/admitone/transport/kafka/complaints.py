@@ -41,7 +41,7 @@ _GONE: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_
 NEVER_TAKEN: Final = _GONE | {
     KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }  # fmt: skip
-"""The broker looked at the topic, or at who publishes, and took nothing."""
+"""The broker looked at the topic, or at the client that publishes, and took nothing."""
 
 
 class Complaints:
