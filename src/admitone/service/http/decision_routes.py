@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from admitone.boundary.release import Choice, ReleaseDocument, Signature
 from admitone.core.decisions import Reason, Verdict
-from admitone.evidence.quarantined import QuarantinedDelivery, still_quarantined, quarantined
+from admitone.evidence.quarantined import QuarantinedDelivery, quarantined, still_quarantined
 from admitone.ledger.decision_rows import Decision, Decisions, decisions
 from admitone.ledger.model import Filter
 from admitone.ledger.query_text import (
