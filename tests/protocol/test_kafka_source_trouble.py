@@ -20,7 +20,7 @@ from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, Fenced, IntegrityError, NotFound, ServiceUnreachable
 from admitone.ledger.books import books
 from admitone.spark.boundary_query import next_offsets, note_read
-from admitone.transport.ingest import partition_for
+from admitone.transport.ingest import partition_of_line
 from tests.servers.kafka_records import new_name, open_transaction
 from tests.support.flaky import Flaky
 from tests.support.kafka_site import ADMITTED, Site, copy_ledger, events, replace_ledger, site
@@ -106,7 +106,7 @@ def test_partitions_that_were_added_are_read_once_the_configuration_says_so(site
 
     wide = site.pipeline(raw_partitions=3)
     wide.ingest(*map(event, moved), *events("f", 8))
-    assert {partition_for(event(name), 3) for name in moved} == {0, 1, 2}
+    assert {partition_of_line(event(name), 3) for name in moved} == {0, 1, 2}
     site.run(wide)
     # The same events in other partitions are the same events.
     assert all(wide.verdicts(name) == [*ADMITTED, AGAIN] for name in moved)

@@ -24,7 +24,7 @@ class Query:
     def __init__(self, failing: str, done: list[str]) -> None:
         self._failing, self._done = failing, done
         step = {name: lambda *_, name=name: self._take(name) for name in ("look", "close")}
-        self.beside = types.SimpleNamespace(error=lambda: None, **step)
+        self.companion = types.SimpleNamespace(error=lambda: None, **step)
 
     def stop(self) -> None:
         self._take("stop")

@@ -125,39 +125,21 @@ def release(
     signature: Signature,
     choice: Choice | None = None,
 ) -> Report:
-    """Release quarantined deliveries, given as ordinals by block."""
+    """Release those of the deliveries, given as ordinals by block, that this pipeline quarantined."""
     report = Report()
-    blocks = {block.block_id: block for block in boundary.ledger.blocks(ids=list(chosen))}
-    infos = {info.source: info for info in boundary.ledger.sources()}
+    store = boundary.options.store
+    infos = {info.source: info for info in boundary.ledger.sources() if info.store == store}
     by_source: dict[Source, list[_Again]] = defaultdict(list)
-    for block_id, ordinals in sorted(chosen.items()):
-        block = blocks[block_id]
-        again = _prepare(boundary, fetch, block, sorted(ordinals), signature, choice, report)
-        by_source[block.source] += again
+    for block in boundary.ledger.blocks(ids=list(chosen)):
+        if block.source in infos:
+            ordinals = sorted(chosen[block.block_id])
+            again = _prepare(boundary, fetch, block, ordinals, signature, choice, report)
+            by_source[block.source] += again
     for source, deliveries in by_source.items():
         size = boundary.options.max_block
         for start in range(0, len(deliveries), size):
             piece = deliveries[start : start + size]
             _deliver(boundary, infos[source], piece, signature, report)
-    return report
-
-
-def release_all(
-    boundaries: Iterable[Boundary],
-    fetch: Fetch,
-    chosen: Mapping[int, Iterable[int]],
-    signature: Signature,
-    choice: Choice | None = None,
-) -> Report:
-    """Release quarantined deliveries of several pipelines, each through the boundary that quarantined it."""
-    report = Report()
-    for boundary in boundaries:
-        infos = boundary.ledger.sources()
-        mine = {info.source for info in infos if info.store == boundary.options.store}
-        blocks = boundary.ledger.blocks(ids=list(chosen))
-        own = {b.block_id: chosen[b.block_id] for b in blocks if b.source in mine}
-        if own:
-            report.add(release(boundary, fetch, own, signature, choice))
     return report
 
 

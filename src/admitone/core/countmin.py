@@ -44,7 +44,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
-from admitone.core.errors import IntegrityError
+from admitone.core.sketch_header import checked_header
 
 _MAGIC: Final = b"ACMS"
 _VERSION: Final = 1
@@ -130,14 +130,9 @@ class CountMin:
     @classmethod
     def from_bytes(cls, data: bytes) -> CountMin:
         """Read what `to_bytes` wrote, and refuse what a newer release wrote."""
-        if len(data) < _HEADER.size or data[:4] != _MAGIC:
-            raise IntegrityError("These bytes are no Count-Min sketch.", "restore the store")
-        _, version, bits, depth, width, form = _HEADER.unpack_from(data)
-        if version != _VERSION:
-            raise IntegrityError(
-                f"Expected a Count-Min sketch of version {_VERSION}, got version {version}.",
-                "use the release that wrote it, or a newer one",
-            )
+        bits, depth, width, form = checked_header(
+            data, _HEADER, _MAGIC, _VERSION, "Count-Min sketch"
+        )
         sketch = cls(width, depth, bits)
         if form == 0:
             size = width * depth * bits // 8

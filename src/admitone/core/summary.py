@@ -44,7 +44,7 @@ import datasketches
 import pyarrow as pa
 import xxhash
 
-from admitone.core.errors import IntegrityError
+from admitone.core.sketch_header import checked_header
 
 _MAGIC: Final = b"ASUM"
 _VERSION: Final = 1
@@ -139,14 +139,9 @@ class Summary:
     @classmethod
     def from_bytes(cls, data: bytes) -> Summary:
         """Read what `to_bytes` wrote, and refuse what a newer release wrote."""
-        if len(data) < _HEADER.size or data[:4] != _MAGIC:
-            raise IntegrityError("These bytes are no top-K summary.", "restore the store")
-        _, version, small, items, distinct, forgotten = _HEADER.unpack_from(data)
-        if version != _VERSION:
-            raise IntegrityError(
-                f"Expected a top-K summary of version {_VERSION}, got version {version}.",
-                "use the release that wrote it, or a newer one",
-            )
+        small, items, distinct, forgotten = checked_header(
+            data, _HEADER, _MAGIC, _VERSION, "top-K summary"
+        )
         parts = data[_HEADER.size :]
         if not small:
             parts = pa.Codec("zstd").decompress(parts, items + distinct, asbytes=True)

@@ -25,7 +25,7 @@ class SourceActivity(NamedTuple):
     active_at: int
 
 
-def sources_of(rows: Rows, store: str) -> list[SourceActivity]:
+def activity_of_sources(rows: Rows, store: str) -> list[SourceActivity]:
     """Return the sources of a store that ever took an event, the slowest first.
 
     What is released is judged by the stream time of the source it first came from.

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from admitone.core.decisions import AdmissionState, BlockState
 from admitone.core.errors import ConfigurationError
 from admitone.core.segment_times import Segment, is_droppable, segment_for, segment_name
-from admitone.ledger.activity import slowest_active, sources_of
+from admitone.ledger.activity import activity_of_sources, slowest_active
 from admitone.ledger.claims import Holder, keys_of
 from admitone.ledger.model import NEVER_FORGOTTEN, Pointer
 from admitone.ledger.store import KeyClaim, Rows, Store
@@ -200,7 +200,7 @@ def _slowest_that_matters(
 
     Who is active is looked up block by block, so it is not asked for nothing.
     """
-    sources = sources_of(rows, store)
+    sources = activity_of_sources(rows, store)
     if not sources or not _expired(rows, store, sources[-1].stream_time, retention_ms):
         return None
     return slowest_active(rows, sources, idle_after_ms).stream_time

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from admitone.core.decisions import (
     CODE_OF_REASON,
-    CODE_OF_VERDICT,
     DECIDED_STATES,
     Action,
     BlockState,
     Reason,
 )
 from admitone.core.errors import NotFound
+from admitone.ledger.block_rows import SELECT_BLOCK, block_from, destinations_from
 from admitone.ledger.columns import unpack
+from admitone.ledger.filter_conditions import conditions_of
 from admitone.ledger.model import (
     ANYTHING,
     AcceptedTopic,
     Anomaly,
     Block,
     Decided,
-    Destination,
     EvidenceFile,
     Filter,
     KnownEnds,
@@ -33,9 +33,8 @@ from admitone.ledger.model import (
     Source,
     SourceInfo,
 )
-from admitone.ledger.name_filter import number_of_event, number_of_identity
 from admitone.ledger.outcomes import Columns, standing
-from admitone.ledger.store import Condition, Row, Rows, Store
+from admitone.ledger.store import Condition, Rows, Store
 from admitone.ledger.upstream_marks import upstreams_of
 
 P = ParamSpec("P")
@@ -44,11 +43,6 @@ T = TypeVar("T")
 IS_DECIDED = f"block.state IN ({', '.join(repr(str(state)) for state in DECIDED_STATES)})"
 _MET_NO_DRIFT = f"(reason_bits & {1 << CODE_OF_REASON[Reason.CONTRACT_DRIFT]}) = 0"
 """Nothing of the block was meant for a topic that had drifted."""
-_SELECT_BLOCK = (
-    "SELECT block.block_id, block.producer_id, block.partition, after_offset, first_offset, last_offset, deliveries,"
-    " block.epoch, block.state, rules, claimed_at, decided_at, published_at, destinations, refused, runs,"
-    " evidence_hash, awaits_operator FROM block"
-)
 
 
 def reading(
@@ -108,17 +102,17 @@ def blocks_of(
         where.append("block_id = ANY(%s)")
         values.append(list(ids))
     condition = f"WHERE {' AND '.join(where)} ORDER BY block_id"
-    return [_block(rows, row) for row in rows.all(f"{_SELECT_BLOCK} {condition}", *values)]
+    return [block_from(rows, row) for row in rows.all(f"{SELECT_BLOCK} {condition}", *values)]
 
 
 def last_blocks(rows: Rows) -> list[Block]:
     """Return the block of each source that reaches furthest, whatever became of it."""
     found = rows.all(
-        f"{_SELECT_BLOCK} JOIN source ON block_id = (SELECT last.block_id FROM block last"  # noqa: S608
+        f"{SELECT_BLOCK} JOIN source ON block_id = (SELECT last.block_id FROM block last"  # noqa: S608
         " WHERE last.producer_id = source.producer_id AND last.partition = source.partition"
         " ORDER BY last.first_offset DESC, last.block_id DESC LIMIT 1)"
     )
-    return [_block(rows, row) for row in found]
+    return [block_from(rows, row) for row in found]
 
 
 def columns_of(rows: Rows, block_id: int) -> Columns:
@@ -160,7 +154,7 @@ def late_plan(rows: Rows, block_id: int) -> Late | None:
     if row is None:
         return None
     producer, partition, first, records, places = row
-    planned = _destinations(rows.loaded(places))
+    planned = destinations_from(rows.loaded(places))
     return Late(block_id, Source(producer, partition), first, records, planned)
 
 
@@ -314,13 +308,13 @@ class StoredReader:
     def decided(self, wanted: Filter = ANYTHING) -> Iterator[Decided]:
         """Yield the decided blocks that may hold what is wanted, with their columns as they stand now."""
         with self._store.snapshot() as rows:
-            conditions = [(IS_DECIDED, []), *_restrictions(rows, wanted)]
+            conditions = [(IS_DECIDED, []), *conditions_of(rows, wanted)]
             where = " AND ".join(condition for condition, _ in conditions)
             for row in rows.stream(
-                f"{_SELECT_BLOCK} WHERE {where} ORDER BY block_id",
+                f"{SELECT_BLOCK} WHERE {where} ORDER BY block_id",
                 *(value for _, values in conditions for value in values),
             ):
-                block = _block(rows, row)
+                block = block_from(rows, row)
                 columns = columns_of(rows, block.block_id)
                 yield standing(block, columns, resolutions_of(rows, [block.block_id]))
 
@@ -338,74 +332,6 @@ def _blob(rows: Rows, statement: str, key: object) -> bytes | None:
     return None if row is None or row[0] is None else bytes(row[0])
 
 
-def _block(rows: Rows, row: Row) -> Block:
-    (
-        block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
-        decided_at, published_at, destinations, refused, runs, evidence_hash, awaits_operator,
-    ) = row  # fmt: skip
-    return Block(
-        block_id=block_id,
-        source=Source(producer, partition),
-        after=after,
-        first_offset=first,
-        last_offset=last,
-        deliveries=deliveries,
-        epoch=epoch,
-        state=BlockState(state),
-        rules=rules,
-        claimed_at=claimed_at,
-        decided_at=decided_at,
-        published_at=published_at,
-        destinations=_destinations(rows.loaded(destinations)),
-        refused=tuple(rows.loaded(refused)),
-        runs={rows.name(run): count for run, count in rows.loaded(runs).items()},
-        evidence_hash=evidence_hash,
-        awaits_operator=bool(awaits_operator),
-    )
-
-
-def _destinations(places: Sequence[Any]) -> tuple[Destination, ...]:
-    return tuple(
-        Destination(topic, topic_id, kind, tuple(ends)) for topic, topic_id, kind, ends in places
-    )
-
-
 def _only(condition: str, value: object) -> Condition:
     """Return a condition that holds for everything where there is no value."""
     return ("", []) if value is None else (condition, [value])
-
-
-def _restrictions(rows: Rows, wanted: Filter) -> Iterator[Condition]:
-    """Yield conditions on a block's row that hold where something wanted may be."""
-    if wanted.record is not None:
-        yield "block_id = %s", [wanted.record[0]]
-    if wanted.after is not None:
-        yield "block_id >= %s", [wanted.after[0]]
-    if wanted.run_id is not None:
-        yield rows.holds_run(wanted.run_id)
-    if wanted.source is not None:
-        producer, partition, offset = wanted.source
-        if producer is not None:
-            yield "producer_id = %s", [producer]
-        held = "partition = %s AND first_offset <= %s AND last_offset >= %s"
-        yield held, [partition, offset, offset]
-    if wanted.since is not None:
-        yield "decided_at >= %s", [wanted.since]
-    if wanted.until is not None:
-        yield "decided_at <= %s", [wanted.until]
-    if wanted.verdict is not None:
-        yield "verdict_bits & %s <> 0", [1 << CODE_OF_VERDICT[wanted.verdict]]
-    if wanted.reason is not None:
-        yield "reason_bits & %s <> 0", [1 << CODE_OF_REASON[wanted.reason]]
-    if wanted.bus is not None:
-        topic, partition, offset = wanted.bus
-        yield (
-            "block_id IN (SELECT block_id FROM place WHERE topic = %s AND partition = %s"
-            " AND first_offset <= %s AND last_offset >= %s)",
-            [topic, partition, offset, offset],
-        )
-    # Last, because they read from a table beside the block's.
-    if wanted.identity is not None:
-        yield rows.may_hold_name(number_of_identity(wanted.identity))
-    if wanted.event_id is not None:
-        yield rows.may_hold_name(number_of_event(wanted.event_id))

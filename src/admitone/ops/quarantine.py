@@ -9,7 +9,8 @@ from typing_extensions import TypedDict
 from admitone.boundary import open_all, open_boundary
 from admitone.boundary.ledger_age import must_know_its_log
 from admitone.boundary.reconciliation import retract
-from admitone.boundary.release import Choice, Report, Signature, release_all
+from admitone.boundary.release import Choice, Report, Signature
+from admitone.boundary.release import release as deliver_again
 from admitone.core.decisions import Action
 from admitone.evidence.originals import open_deliveries
 from admitone.evidence.quarantined import is_done
@@ -58,7 +59,10 @@ def release(
     try:
         must_know_its_log(boundaries[0].ledger, boundaries[0].transport, settings)
         fetch = open_deliveries(settings, boundaries[0].ledger)
-        return release_all(boundaries, fetch, chosen, signature, choice)
+        report = Report()
+        for boundary in boundaries:
+            report.add(deliver_again(boundary, fetch, chosen, signature, choice))
+        return report
     finally:
         for boundary in boundaries:
             boundary.transport.close()

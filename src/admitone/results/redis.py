@@ -21,7 +21,7 @@ from redis.retry import Retry
 from admitone.analytics.store_state import Point, revision_of
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
 from admitone.core.items import list_name
-from admitone.core.windows import ALIASES, Window, window_of
+from admitone.core.windows import ALIASES, Window
 from admitone.infra.crash_points import crash_point
 from admitone.results import redis_access
 from admitone.results import redis_codec as codec
@@ -75,9 +75,9 @@ class RedisResults:
         with _explained():
             pipe = self._redis.pipeline(transaction=True)
             pipe.set(self._writer, "1", ex=_WRITER_SECONDS)
-            pipe.hmget(codec.WRITTEN, Point._fields)
+            pipe.hmget(codec.WRITTEN, codec.POINT)
             _, held = pipe.execute()
-        return None if None in held else Point(*map(int, held))
+        return codec.point_from(held)
 
     def wants(self, window: Window, complete: bool, now: Point) -> bool:
         """Tell whether a window belongs here: all do."""
@@ -172,8 +172,9 @@ class RedisAnswers:
         """Return a window's key; an alias names the newest of its size."""
         if name not in ALIASES:
             return name
-        newest = await self._redis.hget(codec.WRITTEN, "newest")
-        return None if newest is None else window_of(ALIASES[name], int(newest)).key
+        held = await self._redis.hget(codec.WRITTEN, codec.NEWEST)
+        newest = codec.newest_from(held, ALIASES[name])
+        return newest and newest.key
 
 
 @contextmanager

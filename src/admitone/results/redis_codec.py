@@ -13,7 +13,7 @@ only ever move apart, in whatever order they are told.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,12 +22,15 @@ import orjson
 from admitone.analytics.store_state import Point
 from admitone.core.moments import iso, milliseconds
 from admitone.core.sketches import RankedItem
-from admitone.core.windows import parse_window
+from admitone.core.windows import Window, parse_window, window_of
 from admitone.results.port import ItemResult, ListResult
 
 WRITTEN: Final = "admitone:written"
 WRITER: Final = "admitone:writer:"
 ALL_LISTS: Final = "meta:*"
+POINT: Final = Point._fields
+NEWEST: Final = "newest"
+"""Fields of what is written: all of its point, and of it the newest moment."""
 
 Call = tuple[list[str], list[Any]]
 """The keys and arguments of a script."""
@@ -155,6 +158,17 @@ def item_call(result: ItemResult, lifetime_ms: int) -> Call:
         iso(result.first_seen) or "",
         iso(result.last_seen) or "",
     ]
+
+
+def point_from(held: Sequence[str | None]) -> Point | None:
+    """Return the point that the fields `POINT` say; None where there is none."""
+    numbers = [int(field) for field in held if field is not None]
+    return Point(*numbers) if len(numbers) == len(POINT) else None
+
+
+def newest_from(held: str | bytes | None, kind: str) -> Window | None:
+    """Return the newest window of a kind that the field `NEWEST` says; None where there is none."""
+    return None if held is None else window_of(kind, int(held))
 
 
 def written_call(now: Point, writer: str) -> Call:

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from admitone.boundary.admission import BoundaryOptions
+from admitone.boundary.producers import STREAM
 from admitone.boundary.rules import envelope_rules
 from admitone.core.decisions import DISPOSING_ACTIONS, REASON_CODES, VERDICT_CODES, BlockState
 from admitone.core.envelope import timestamp_ms
@@ -185,7 +186,7 @@ class World:
         marks = {
             info.source.partition: info.mark.offset
             for info in self.stores.ledger.sources()
-            if info.topic_id == self.raw.topic_id and info.door == "stream"
+            if info.topic_id == self.raw.topic_id and info.door == STREAM
         }
         return sum(each.offset > marks.get(each.partition, -1) for each in self.seen.delivered)
 

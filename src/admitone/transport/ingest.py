@@ -87,7 +87,7 @@ def _append(
     total: Ingested,
 ) -> int:
     """Append lines and count them; return the epoch to go on with."""
-    partitions = [partition_for(line, topic.partitions) for line in chunk]
+    partitions = [partition_of_line(line, topic.partitions) for line in chunk]
     table = pa.table(
         [
             pa.array(partitions, pa.int32()),
@@ -109,7 +109,7 @@ def _append(
     return epoch
 
 
-def partition_for(line: bytes, partitions: int) -> int:
+def partition_of_line(line: bytes, partitions: int) -> int:
     """Return the partition of the line's event id, or of its bytes where there is none."""
     try:
         event_id = orjson.loads(line)["metadata"]["eventId"]

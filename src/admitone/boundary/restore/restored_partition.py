@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.boundary.partition import Admitted, OwnedPartition
-from admitone.boundary.producers import late_source
+from admitone.boundary.producers import STREAM, late_source
 from admitone.boundary.publish import destinations_of, to_publish
 from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
 from admitone.boundary.reconciliation import RECONCILER
@@ -75,7 +75,7 @@ class Restoring(OwnedPartition):
         ends: KnownEnds,
         operators: OperatorDecisions,
     ) -> None:
-        self._topic = Topic(info.topic, info.topic_id, 0) if info.door == "stream" else None
+        self._topic = Topic(info.topic, info.topic_id, 0) if info.door == STREAM else None
         replays = boundary.options.replays if self._topic else None
         super().__init__(boundary, info.source, None, epochs, replays)
         self.published = published

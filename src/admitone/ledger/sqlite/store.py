@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from admitone.infra.sqlite import LOOK_EVERY_S, Database
 from admitone.ledger.claims import Deliveries, Holder, candidates
 from admitone.ledger.name_filter import may_hold
 from admitone.ledger.segments import held_in_closed, held_in_open, pointer_of, table_of, take_over
+from admitone.ledger.sqlite.candidates import lay_out
 from admitone.ledger.sqlite.rows import SqliteRows
 from admitone.ledger.sqlite.schema import MIGRATIONS
 from admitone.ledger.store import KeyClaim, Rows, T
@@ -56,13 +56,13 @@ class SqliteStore:
         """Lay candidates, in key order, where a claim finds them: a worker that waits for the lock has them ready."""
         everything = candidates(deliveries, np.zeros(len(deliveries.first), dtype=bool))
         with self._database.scratch() as db:
-            _stage(db, deliveries, everything)
+            lay_out(db, deliveries, everything)
 
     def claim_keys(self, rows: Rows, claim: KeyClaim) -> dict[int, Holder]:
         """Insert the keys of deliveries for a block; return the holders that decide instead."""
         assert isinstance(rows, SqliteRows)
         if rows.first("SELECT count(*) FROM temp.candidate") != (len(claim.ordinals),):
-            _stage(rows.db, claim.deliveries, claim.ordinals)
+            lay_out(rows.db, claim.deliveries, claim.ordinals)
         closed = held_in_closed(rows, claim)
         # Reading first costs less than inserting and asking which inserts did not happen.
         opened, absent = held_in_open(rows, claim)
@@ -91,20 +91,6 @@ class SqliteStore:
 def may_hold_name(packed: bytes, name: int) -> bool:
     """Answer the statement's `may_hold`: SQLite's integers have a sign."""
     return may_hold(packed, name & 0xFFFF_FFFF_FFFF_FFFF)
-
-
-def _stage(db: sqlite3.Connection, deliveries: Deliveries, ordinals: np.ndarray) -> None:
-    db.execute(
-        "CREATE TEMP TABLE IF NOT EXISTS candidate"
-        " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
-    )
-    db.execute("DELETE FROM temp.candidate")
-    event_times = deliveries.event_time[ordinals].tolist()
-    rows = [
-        (deliveries.keys[ordinal], ordinal, deliveries.hashes[ordinal], event_time)
-        for ordinal, event_time in zip(ordinals.tolist(), event_times, strict=True)
-    ]
-    db.executemany("INSERT INTO temp.candidate VALUES (?, ?, ?, ?)", sorted(rows))
 
 
 def _is_there(rows: Rows, store: str, segment: Segment) -> bool:
