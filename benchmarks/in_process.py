@@ -10,7 +10,7 @@ from admitone.analytics import item_rules, open_sketch_reader, open_sketch_store
 from admitone.analytics.batch_counter import BatchCounter
 from admitone.boundary import open_boundary
 from admitone.boundary.admission import Boundary
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.infra.clock import wall_clock
 from admitone.results import open_outlets
 from admitone.results.publisher import publish
@@ -32,7 +32,7 @@ def decide(settings: Settings, lines: Iterable[bytes], run: str | None = None) -
         if batches:
             owned = boundary.own(topic, partition, generation)
             list(owned.admit(pa.Table.from_batches(batches)))
-    open_evidence(settings, boundary.ledger).write_pending(1)
+    open_evidence_writer(settings, boundary.ledger).write_pending(1)
     return boundary
 
 

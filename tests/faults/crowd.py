@@ -9,7 +9,7 @@ from typing import Any
 
 from admitone.boundary import open_boundary
 from admitone.demo.traffic import GeneratorOptions, generate
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.infra.clock import wall_clock
 from admitone.ledger import open_ledger
 from admitone.ledger.books import books
@@ -39,7 +39,7 @@ def run_pipeline(home: Path, name: str, url: str, max_block: int) -> None:
     boundary = open_boundary(settings)
     topic = raw_topic(settings, boundary.transport)
     decide_everything(boundary, topic)
-    open_evidence(settings, boundary.ledger).write_pending(wall_clock())
+    open_evidence_writer(settings, boundary.ledger).write_pending(wall_clock())
     os._exit(0)
 
 

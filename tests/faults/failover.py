@@ -13,7 +13,7 @@ import psycopg
 from admitone.boundary import open_boundary
 from admitone.boundary.restore.read_back import read_back
 from admitone.core.errors import IntegrityError
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.transport.topic_contract import raw_topic
 from tests.faults.harness import (
     CONTRADICTED,
@@ -92,7 +92,7 @@ def _mend(home: Path, process: BaseProcess) -> list[str]:
     except IntegrityError as refusal:
         if "reconcile --restored" not in refusal.remedy:
             problems.append(f"it was refused without the remedy: {refusal}")
-    read_back(boundary, topic, open_store(settings))
+    read_back(boundary, topic, open_evidence_store(settings))
     boundary.ledger.close()
     last = start(home, _MAX_BLOCK, None)
     last.join(_PATIENCE_S)

@@ -25,7 +25,7 @@ from admitone.boundary import open_boundary
 from admitone.boundary.admission import Boundary
 from admitone.core.errors import Fenced, IntegrityError, MarkMoved, ServiceUnreachable
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.infra.clock import wall_clock
 from admitone.infra.crash_points import BOUNDARY_POINTS, LEDGER_POINTS, arm
 from admitone.ledger.books import books
@@ -116,7 +116,7 @@ def finish(settings: Settings, boundary: Boundary, topic: Topic) -> NoReturn:
     """Decide everything and write its evidence; the exit status says how it went."""
     try:
         decide_everything(boundary, topic)
-        open_evidence(settings, boundary.ledger, boundary.options.pipeline).write_pending(
+        open_evidence_writer(settings, boundary.ledger, boundary.options.pipeline).write_pending(
             wall_clock()
         )
     except Fenced:

@@ -13,7 +13,7 @@ import pytest
 from admitone.boundary.doors import Delivery, DoorSlot
 from admitone.boundary.reconciliation import reconcile, retract
 from admitone.boundary.restore.read_back import read_back
-from admitone.evidence import open_evidence, open_store
+from admitone.evidence import open_evidence_store, open_evidence_writer
 from admitone.infra.crash_points import LEDGER_POINTS, RESOLUTION_POINTS, RESTORE_POINTS, arm
 from admitone.ledger.books import books
 from tests.faults.harness import Fault, processes
@@ -57,7 +57,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     release_all(Pipeline(home, **mended))
     deliver(pipeline, [(1, event("given up")), (2, event("late")), (0, event("g"))])
     pipeline.run()
-    open_evidence(pipeline.settings, pipeline.ledger).write_pending(1)
+    open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(1)
     assert sorted(on_the_log(pipeline)) == sorted(
         ["a", "b", "c", "d", "e", "f", "future", "g", "late", "later"]
     )
@@ -76,7 +76,7 @@ def uninterrupted(template: Path, tmp_path_factory: pytest.TempPathFactory) -> d
 def finished(home: Path) -> dict[str, Any]:
     """Read a ledger back and go on; return what is decided, what is on the log, and the books."""
     pipeline = Pipeline(home, **SECTIONS)
-    read_back(pipeline.boundary, pipeline.topic, open_store(pipeline.settings))
+    read_back(pipeline.boundary, pipeline.topic, open_evidence_store(pipeline.settings))
     pipeline.run()
     assert pipeline.problems() == []
     return {
@@ -89,7 +89,7 @@ def finished(home: Path) -> dict[str, Any]:
 def attempt(home: Path, fault: str) -> None:
     arm(fault)
     pipeline = Pipeline(home, **SECTIONS)
-    read_back(pipeline.boundary, pipeline.topic, open_store(pipeline.settings))
+    read_back(pipeline.boundary, pipeline.topic, open_evidence_store(pipeline.settings))
     os._exit(0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from admitone.core.errors import ConfigurationError, NotFound
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.evidence_file import run_folder
 from admitone.evidence.evidence_store import EvidenceStore, FolderStore, FsspecStore
 from admitone.settings import load_settings
@@ -17,7 +17,7 @@ HOSTILE_NAMES = ["a b", "%2E%2E", "ж%%é", "*[x]?", "~", "$HOME"]
 
 @pytest.fixture
 def store(url: str, tmp_path: Path) -> EvidenceStore:
-    return open_store(load_settings(tmp_path, evidence={"path": url}))
+    return open_evidence_store(load_settings(tmp_path, evidence={"path": url}))
 
 
 def test_what_was_written_is_read_whole_and_replaced_whole(store: EvidenceStore) -> None:

@@ -18,7 +18,7 @@ from admitone.boundary.doors import SYNCHRONOUS_DOOR
 from admitone.core.decisions import BlockState
 from admitone.core.errors import Fenced, IntegrityError
 from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
-from admitone.evidence import open_evidence, open_store
+from admitone.evidence import open_evidence_store, open_evidence_writer
 from admitone.evidence.audit.gate import gate_of
 from admitone.infra.clock import wall_clock
 from admitone.ledger.books import books
@@ -385,7 +385,7 @@ def test_original_bytes_of_what_was_refused_are_kept(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path)
     pipeline.ingest(*hostile)
     pipeline.run()
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     ids = [row["id"].split("-") for row in pipeline.decisions()]
 
     def originals() -> set[bytes | None]:
@@ -401,7 +401,7 @@ def test_original_bytes_of_what_was_refused_are_kept(tmp_path: Path) -> None:
 def write_again(pipeline: Pipeline, blocks: list[int]) -> int:
     """Write evidence as a writer that asked what is missing before another one wrote it."""
     with patch.object(pipeline.ledger, "pending_evidence", side_effect=[blocks, []]):
-        return open_evidence(pipeline.settings, pipeline.ledger).write_pending(2)
+        return open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(2)
 
 
 def test_evidence_is_written_again_with_the_same_rows(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from admitone.boundary.ledger_rollback import memory_of
 from admitone.boundary.read import DELIVERY_SCHEMA
-from admitone.boundary.seen_before import memory_of
 from admitone.boundary.settled_pairs import SettledPairs
 from admitone.boundary.topic_partition import TopicPartition
 from admitone.ledger.books import books

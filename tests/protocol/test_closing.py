@@ -10,7 +10,7 @@ import pytest
 from admitone.boundary.reconciliation import reconcile
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import NotFound, RunIsRed
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.evidence_file import closure_path, run_folder
@@ -50,7 +50,7 @@ def test_a_claim_between_the_check_and_the_closing_stops_it_and_leaves_no_artifa
     assert pipeline.ledger.runs() == {"r": "OPEN"}
     assert pipeline.verdicts("e3") == [("ADMITTED", None)]
     with pytest.raises(NotFound):
-        open_store(pipeline.settings).read(closure_path("r"))
+        open_evidence_store(pipeline.settings).read(closure_path("r"))
 
 
 def test_no_claim_slips_in_while_a_run_is_being_closed(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_crash_before_the_ledger_closes_leaves_an_open_run_that_can_be_closed(
         patch.setattr(pipeline.ledger, "close_run", crash)
         with pytest.raises(ConnectionError):
             close_green("r", *stores_of(pipeline))
-    stray = open_store(pipeline.settings).read(closure_path("r"))
+    stray = open_evidence_store(pipeline.settings).read(closure_path("r"))
     found = verified(pipeline)
     assert (found.verified, found.state, len(found.notes)) == (True, "OPEN", 1)
     pipeline.ingest(event("e3"))
@@ -110,7 +110,7 @@ def test_a_crash_before_the_ledger_closes_leaves_an_open_run_that_can_be_closed(
     artifact = close_green("r", *stores_of(pipeline))
 
     assert artifact["books"]["admitted"] == 3
-    assert open_store(pipeline.settings).read(closure_path("r")) != stray
+    assert open_evidence_store(pipeline.settings).read(closure_path("r")) != stray
     assert verified(pipeline).verified
 
 
@@ -134,10 +134,10 @@ def test_of_two_who_close_at_once_the_second_leaves_the_firsts_artifact(
 def test_closing_removes_what_an_interrupted_writer_left(tmp_path: Path) -> None:
     pipeline = open_run(tmp_path)
     left = f"{run_folder('r')}/receipts/000000000001-0123456789abcdef.parquet"
-    open_store(pipeline.settings).write(left, b"half of it")
+    open_evidence_store(pipeline.settings).write(left, b"half of it")
     close_green("r", *stores_of(pipeline))
 
-    assert left not in open_store(pipeline.settings).list("runs")
+    assert left not in open_evidence_store(pipeline.settings).list("runs")
     assert verified(pipeline).verified
 
 

@@ -13,7 +13,7 @@ import pytest
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import IntegrityError
 from admitone.demo.traffic import GeneratorOptions, TruthRecorder, generate
-from admitone.evidence import open_evidence, open_store
+from admitone.evidence import open_evidence_store, open_evidence_writer
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.audit.repair import repair_run, rewrite
@@ -45,7 +45,7 @@ def pipeline(url: str, tmp_path: Path, either_ledger: None) -> Pipeline:
 
 
 def test_every_kind_of_evidence_goes_through_the_store(pipeline: Pipeline) -> None:
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     rows = {file.kind: read_file(store, file) for file in pipeline.ledger.evidence_files("r")}
 
     assert {kind: table.num_rows for kind, table in rows.items()} == {
@@ -59,7 +59,7 @@ def test_every_kind_of_evidence_goes_through_the_store(pipeline: Pipeline) -> No
 
 
 def test_original_bytes_outlive_the_journal(pipeline: Pipeline) -> None:
-    store, ledger = open_store(pipeline.settings), pipeline.ledger
+    store, ledger = open_evidence_store(pipeline.settings), pipeline.ledger
     assert ledger.expire_journal(2) == 1
 
     assert original(ledger, store, 1, 0) == event("e1")
@@ -80,7 +80,7 @@ def test_a_crash_between_the_files_and_their_record_leaves_no_evidence_twice(
     with monkeypatch.context() as crashing:
         crashing.setattr(pipeline.ledger, "record_evidence", _crash)
         with pytest.raises(ConnectionError):
-            open_evidence(pipeline.settings, pipeline.ledger).write_pending(2)
+            open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(2)
     # By the time it runs again there is more to write, so the groups are others.
     pipeline.ingest(event("e3"), run="r")
     pipeline.run()
@@ -89,7 +89,7 @@ def test_a_crash_between_the_files_and_their_record_leaves_no_evidence_twice(
     assert pipeline.problems() == []
     (additions,) = [each for each in verify_run("r", *stores).comparisons if "nowhere" in each.what]
     assert len(additions.differences) == 2
-    done = repair_run("r", pipeline.ledger, open_store(pipeline.settings))
+    done = repair_run("r", pipeline.ledger, open_evidence_store(pipeline.settings))
     assert len(done.set_aside) == 2
     assert verify_run("r", *stores).verified
 
@@ -116,11 +116,13 @@ def test_files_that_are_about_to_be_recorded_are_not_taken_for_leftovers(
 
     def looked_at_first(*arguments: Any, **named: Any) -> bool:
         assert verify_run("r", *stores).verified
-        assert repair_run("r", pipeline.ledger, open_store(pipeline.settings)).set_aside == []
+        assert (
+            repair_run("r", pipeline.ledger, open_evidence_store(pipeline.settings)).set_aside == []
+        )
         return record(*arguments, **named)
 
     monkeypatch.setattr(pipeline.ledger, "record_evidence", looked_at_first)
-    open_evidence(pipeline.settings, pipeline.ledger).write_pending(2)
+    open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(2)
     assert pipeline.problems() == []
 
 
@@ -144,7 +146,7 @@ def unknown(tmp_path: Path, either_ledger: None) -> tuple[Pipeline, Block]:
     pipeline.ledger.conclude = conclude  # type: ignore[method-assign]
     pipeline.ingest(event("e2"), event("e2", {"pageId": "x"}), event("e3"), run="r")
     _admit(pipeline)
-    open_evidence(pipeline.settings, pipeline.ledger).write_pending(1)
+    open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(1)
     (block,) = pipeline.ledger.blocks(states=[BlockState.AMBIGUOUS])
     return pipeline, block
 
@@ -160,7 +162,7 @@ def resolve(pipeline: Pipeline, block: Block, action: Action) -> None:
 
 
 def tables(pipeline: Pipeline) -> dict[str, list[dict[str, Any]]]:
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     found: dict[str, list[dict[str, Any]]] = {}
     for file in pipeline.ledger.evidence_files("r"):
         found.setdefault(file.kind, []).extend(read_file(store, file).to_pylist())
@@ -173,7 +175,7 @@ def test_evidence_of_a_block_stays_as_it_was_first_decided(
     pipeline, block = unknown
     first = tables(pipeline)
     resolve(pipeline, block, Action.FOUND)
-    open_evidence(pipeline.settings, pipeline.ledger).write_pending(100)
+    open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(100)
     later = tables(pipeline)
 
     assert first[RECEIPTS] == [row for row in later[RECEIPTS] if row in first[RECEIPTS]]
@@ -189,7 +191,7 @@ def test_a_resolution_that_admits_has_its_receipts_and_envelopes(
     resolve(pipeline, block, Action.FOUND)
     assert not gate_of("r", pipeline.ledger, pipeline.transport, pipeline.settings).green
     assert pipeline.ledger.pending_resolutions() == [1, 2]
-    assert open_evidence(pipeline.settings, pipeline.ledger).write_pending(100) == 2
+    assert open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(100) == 2
     found = tables(pipeline)
     admitted = [row for row in found[RECEIPTS] if row["verdict"] == "ADMITTED"]
 
@@ -249,7 +251,7 @@ def test_a_retracted_block_is_kept_with_its_bytes_and_blocks_until_discarded(
     pipeline.ledger.expire_journal(1_000)
 
     assert gate_of("r", *stores).green
-    assert original(pipeline.ledger, open_store(pipeline.settings), 1, 1) == event("e2")
+    assert original(pipeline.ledger, open_evidence_store(pipeline.settings), 1, 1) == event("e2")
     close_green("r", *stores)
     assert verify_run("r", *stores).verified
 
@@ -259,7 +261,7 @@ def test_the_journal_waits_for_the_evidence_of_resolutions(unknown: tuple[Pipeli
     assert pipeline.ledger.expire_journal(1_000) == 1
     resolve(pipeline, block, Action.FOUND)
     assert pipeline.ledger.expire_journal(1_000) == 0
-    open_evidence(pipeline.settings, pipeline.ledger).write_pending(100)
+    open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(100)
     assert pipeline.ledger.expire_journal(1_000) == 1
 
 
@@ -280,7 +282,7 @@ def _truncate(store: EvidenceStore, path: str) -> None:
 def test_missing_or_damaged_files_are_written_again_from_the_journal(
     pipeline: Pipeline, spoil: Spoil
 ) -> None:
-    store, before = open_store(pipeline.settings), pipeline.ledger.evidence_files("r")
+    store, before = open_evidence_store(pipeline.settings), pipeline.ledger.evidence_files("r")
     for file in before:
         spoil(store, file.path)
     assert len(pipeline.problems()) >= 3
@@ -299,7 +301,7 @@ def test_without_the_journal_receipts_come_from_the_blocks_and_the_rest_is_said_
     resolve(pipeline, block, Action.FOUND)
     pipeline.run()
     pipeline.ledger.expire_journal(1_000)
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     files = pipeline.ledger.evidence_files("r")
     for file in files:
         store.delete(file.path)
@@ -318,7 +320,7 @@ def test_without_the_journal_receipts_come_from_the_blocks_and_the_rest_is_said_
 def test_the_same_rows_in_other_bytes_are_as_good_as_the_journal(pipeline: Pipeline) -> None:
     import pyarrow.parquet as pq
 
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     pipeline.ledger.expire_journal(2)
     (file,) = [file for file in pipeline.ledger.evidence_files("r") if file.kind == ARCHIVE]
     sink = pa.BufferOutputStream()
@@ -333,7 +335,7 @@ def test_the_same_rows_in_other_bytes_are_as_good_as_the_journal(pipeline: Pipel
 def test_rows_that_are_not_the_noted_ones_are_never_written(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     (file,) = [file for file in pipeline.ledger.evidence_files("r") if file.kind == RECEIPTS]
     store.delete(file.path)
     (block,) = pipeline.ledger.blocks(ids=[1])
@@ -376,7 +378,7 @@ def test_every_decision_is_explained_when_log_checkpoints_and_journal_are_gone(
     rows = pipeline.decisions()
     truth = recorder.truth()
     assert truth.check_decisions(rows) == []
-    store, ledger = open_store(pipeline.settings), pipeline.ledger
+    store, ledger = open_evidence_store(pipeline.settings), pipeline.ledger
     evidence: dict[str, list[dict[str, Any]]] = {}
     for file in ledger.evidence_files():
         evidence.setdefault(file.kind, []).extend(read_file(store, file).to_pylist())
@@ -424,9 +426,9 @@ def test_a_closing_artifact_lies_beside_the_evidence(pipeline: Pipeline) -> None
     stores = pipeline.ledger, pipeline.transport, pipeline.settings
     close_green("clean", *stores)
 
-    assert open_store(pipeline.settings).read(closure_path("clean")) == pipeline.ledger.closure(
-        "clean"
-    )
+    assert open_evidence_store(pipeline.settings).read(
+        closure_path("clean")
+    ) == pipeline.ledger.closure("clean")
     assert verify_run("clean", *stores).verified
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from admitone.boundary.restore.read_back import read_back
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from tests.support.kafka_site import ADMITTED, Site, copy_ledger, events, replace_ledger, site
 
 __all__ = ["site"]
@@ -22,7 +22,7 @@ def test_what_kafka_holds_is_read_back_and_published_once(lost: bool, site: Site
     replace_ledger(site, None if lost else older)
 
     behind = site.pipeline()
-    found = read_back(behind.boundary, behind.topic, open_store(behind.settings))
+    found = read_back(behind.boundary, behind.topic, open_evidence_store(behind.settings))
     assert sum(part.admitted for part in found) == (6 if lost else 3)
     behind.ingest(*events("e", 3), *events("f", 3), *events("g", 3))
     site.run(behind)

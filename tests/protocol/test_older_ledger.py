@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from admitone.core.decisions import BlockState
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.repair import repair_run
 from admitone.evidence.evidence_store import EvidenceStore, FolderStore, FsspecStore
 from admitone.evidence.set_aside import every_file, set_aside, write_beside
@@ -66,7 +66,7 @@ def test_every_command_that_changes_an_older_ledger_is_refused(older: Pipeline, 
         ("reconcile",),
     ]
     home, before = ("--home", str(older.settings.home)), list(older.decisions())
-    files = open_store(older.settings).list("")
+    files = open_evidence_store(older.settings).list("")
     for words in refused:
         done = cli(*words, *home)
         assert done.code == 7, (words, done)
@@ -80,7 +80,7 @@ def test_every_command_that_changes_an_older_ledger_is_refused(older: Pipeline, 
         assert "older than the log" not in cli(*words, *home).err
 
     assert list(older.decisions()) == before
-    assert open_store(older.settings).list("") == files
+    assert open_evidence_store(older.settings).list("") == files
     assert on_the_log(older) == ["a", "b", "u"]
 
 
@@ -118,7 +118,7 @@ def test_evidence_that_a_restored_ledger_does_not_know_is_set_aside_and_read_aga
     deliver(pipeline, [(1, event("b")), (0, event("c"))])
     pipeline.run()
     close_green("default", pipeline.ledger, pipeline.transport, pipeline.settings)
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     before = {path: store.read(path) for path in every_file(store)}
     pipeline.ledger.close()
     restore()

@@ -16,7 +16,7 @@ from admitone.boundary.reconciliation import reconcile
 from admitone.boundary.restore.read_back import ReadBack, read_back
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError, ServiceUnreachable
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.audit.verify import verify_run
 from admitone.transport.port import Topic, Transport
@@ -67,7 +67,7 @@ def traffic(seed: int, first: int, events: int) -> list[tuple[int, bytes]]:
 def restored(pipeline: Pipeline) -> list[ReadBack]:
     with pytest.raises(IntegrityError, match="reconcile --restored"):
         pipeline.run()
-    return read_back(pipeline.boundary, pipeline.topic, open_store(pipeline.settings))
+    return read_back(pipeline.boundary, pipeline.topic, open_evidence_store(pipeline.settings))
 
 
 def one_event_behind(pipeline: Pipeline, tmp_path: Path, later: bytes | None = None) -> None:
@@ -315,7 +315,7 @@ def test_reading_back_twice_changes_nothing(
     restored(behind)
     decided = by_position(behind)
 
-    assert read_back(behind.boundary, behind.topic, open_store(behind.settings)) == []
+    assert read_back(behind.boundary, behind.topic, open_evidence_store(behind.settings)) == []
     assert by_position(behind) == decided
 
 
@@ -346,7 +346,7 @@ def test_what_the_log_no_longer_holds_is_read_back_from_receipts(
     before, on_log = by_position(pipeline), on_the_log(pipeline)
     pipeline.ledger.close()
     restore()
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     if not with_receipts:
         for path in store.list("runs"):
             store.delete(path)
@@ -391,7 +391,9 @@ def test_reading_back_can_be_interrupted_and_begun_again(
 
     monkeypatch.setattr(interrupted.ledger, "conclude", crash)
     with pytest.raises(KeyboardInterrupt):
-        read_back(interrupted.boundary, interrupted.topic, open_store(interrupted.settings))
+        read_back(
+            interrupted.boundary, interrupted.topic, open_evidence_store(interrupted.settings)
+        )
     interrupted.ledger.close()
 
     behind = again()
@@ -434,10 +436,12 @@ def test_what_was_in_flight_in_the_copy_is_found_however_often_it_is_read_back(
         interrupted = again()
         interrupted.boundary.transport = Silent(interrupted.transport)  # type: ignore[assignment]
         with pytest.raises(ServiceUnreachable):
-            read_back(interrupted.boundary, interrupted.topic, open_store(interrupted.settings))
+            read_back(
+                interrupted.boundary, interrupted.topic, open_evidence_store(interrupted.settings)
+            )
         interrupted.ledger.close()
     behind = again()
-    read_back(behind.boundary, behind.topic, open_store(behind.settings))
+    read_back(behind.boundary, behind.topic, open_evidence_store(behind.settings))
     list(reconcile(behind.boundary))
     behind.run()
 
@@ -454,7 +458,9 @@ def test_nothing_is_admitted_before_reading_back_has_ended(
     ended = interrupted.ledger.end_reading_back
     interrupted.ledger.end_reading_back = interrupt  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        read_back(interrupted.boundary, interrupted.topic, open_store(interrupted.settings))
+        read_back(
+            interrupted.boundary, interrupted.topic, open_evidence_store(interrupted.settings)
+        )
     interrupted.ledger.end_reading_back = ended  # type: ignore[method-assign]
 
     behind = again()
@@ -462,6 +468,6 @@ def test_nothing_is_admitted_before_reading_back_has_ended(
         behind.run()
     with pytest.raises(IntegrityError, match="not read back to its end"):
         DoorSlot(behind.boundary, 0)
-    read_back(behind.boundary, behind.topic, open_store(behind.settings))
+    read_back(behind.boundary, behind.topic, open_evidence_store(behind.settings))
     behind.run()
     assert on_the_log(behind) == ["a", "b"]

@@ -20,7 +20,7 @@ from admitone.analytics.recompute.record_sources import FromArchive, FromLog, Re
 from admitone.core.errors import IntegrityError
 from admitone.core.windows import parse_window
 from admitone.demo.traffic import GeneratorOptions, generate
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.infra.crash_points import RECOMPUTE_POINTS, VARIABLE
 from admitone.results import open_answers
 from admitone.settings import Settings, load_settings
@@ -38,7 +38,7 @@ def from_log(pipeline: Pipeline, settings: Settings | None = None) -> RecordSour
 
 
 def from_archive(pipeline: Pipeline, settings: Settings | None = None) -> RecordSource:
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     return FromArchive(settings or pipeline.settings, pipeline.ledger, store)
 
 

@@ -15,7 +15,7 @@ from admitone.boundary.release import Signature, release
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ConfigurationError, ContractDrift, ServiceUnreachable
 from admitone.core.replay_filter import Reached
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.originals import open_deliveries
 from admitone.ledger.books import books
@@ -115,7 +115,7 @@ def test_what_strict_keys_quarantined_can_be_released(tmp_path: Path) -> None:
     fetch = open_deliveries(pipeline.settings, pipeline.ledger)
     chosen = in_quarantine(pipeline.ledger, Filter(run_id="default"))
     release(pipeline.boundary, fetch, chosen, Signature("ann", "it is one of ours"))
-    open_evidence(pipeline.settings, pipeline.ledger).write_pending(2)
+    open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(2)
 
     assert [row["verdict"] for row in pipeline.decisions(event_id="unkeyed")] == ["ADMITTED"]
     assert pipeline.problems() == []

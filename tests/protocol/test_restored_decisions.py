@@ -11,7 +11,7 @@ from admitone.boundary.doors import DoorSlot
 from admitone.boundary.reconciliation import retract
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import RunIsRed
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.verify import verify_run
 from admitone.ledger.decision_rows import in_quarantine
 from admitone.ledger.model import Filter
@@ -48,7 +48,7 @@ def give_up(pipeline: Pipeline) -> None:
 
 def lose_evidence(pipeline: Pipeline, *kinds: str) -> None:
     """Remove evidence that was written after the ledger was copied."""
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     listed = {file.path for file in pipeline.ledger.evidence_files()}
     for path in store.list("runs"):
         if path not in listed and any(f"/{kind}" in path for kind in kinds):

@@ -12,7 +12,7 @@ from admitone.boundary.doors import Delivery, DoorSlot
 from admitone.boundary.restore.read_back import read_back
 from admitone.core.errors import IntegrityError
 from admitone.core.wire import StreamMetadata
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from tests.servers.copies import copy_of
 from tests.support.logs import on_the_log
 from tests.support.pipeline import Pipeline, event
@@ -90,7 +90,7 @@ def test_a_release_of_what_came_through_the_synchronous_door_is_published_once(
     behind = tolerant()
     with pytest.raises(IntegrityError, match="reconcile --restored"):
         behind.run()
-    read_back(behind.boundary, behind.topic, open_store(behind.settings))
+    read_back(behind.boundary, behind.topic, open_evidence_store(behind.settings))
     behind.run()
     assert on_the_log(behind) == on_log
     assert at_the_door(behind, event("f", **FUTURE)) == ["DUPLICATE"]
@@ -115,7 +115,7 @@ def test_a_slot_that_only_the_log_knows_makes_the_ledger_older(
     deliver(behind, [(1, event("e"))])
     with pytest.raises(IntegrityError, match="'door' partition 0"):
         behind.run()
-    read_back(behind.boundary, behind.topic, open_store(behind.settings))
+    read_back(behind.boundary, behind.topic, open_evidence_store(behind.settings))
     behind.run()
     assert on_the_log(behind) == ["a", "e"]
     assert behind.problems() == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from admitone.core.errors import IntegrityError
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.evidence_file import from_parquet, run_folder, to_parquet
 from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
 from tests.support.closing import closed_run, differences, verified
@@ -73,7 +73,7 @@ def test_an_edit_that_also_mends_what_the_ledger_notes_of_the_file_is_found(
 
     run = closed_run(tmp_path)
     file = next(file for file in run.ledger.evidence_files("r") if file.kind == kind)
-    store = open_store(run.settings)
+    store = open_evidence_store(run.settings)
     rows = edit_a_cell(random.Random(3), from_parquet(store.read(file.path), kind))
     data = to_parquet(rows)
     store.write(file.path, data)

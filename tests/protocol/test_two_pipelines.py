@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.originals import original
 from admitone.ops.lag import LagMeter
 from tests.support.pipeline import Pipeline, event
@@ -43,7 +43,7 @@ def test_an_archived_envelope_is_found_by_its_producer_too(two: tuple[Pipeline, 
         pipeline.run()
     one, _ = two
     one.ledger.expire_journal(2)
-    store = open_store(one.settings)
+    store = open_evidence_store(one.settings)
     found = {
         row["event_id"]: original(one.ledger, store, *map(int, row["id"].split("-")))
         for row in one.decisions()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from admitone.cli import main
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.verify import repair_and_verify
 from admitone.evidence.evidence_file import closure_path, run_folder
 from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS
@@ -39,7 +39,7 @@ def test_repair_brings_a_closed_run_back(tmp_path: Path) -> None:
 
 def test_an_edited_artifact_in_the_ledger_is_not_spread_by_a_repair(tmp_path: Path) -> None:
     run = closed_run(tmp_path)
-    before = open_store(run.settings).read(closure_path("r"))
+    before = open_evidence_store(run.settings).read(closure_path("r"))
     db = sqlite3.connect(tmp_path / "data/ledger.db")
     db.execute("DROP TRIGGER closed_runs_stay_closed")
     db.execute(LEDGER_EDITS["artifact"])
@@ -47,22 +47,22 @@ def test_an_edited_artifact_in_the_ledger_is_not_spread_by_a_repair(tmp_path: Pa
     db.close()
 
     assert not repair_and_verify("r", *stores_of(run)).verified
-    assert open_store(run.settings).read(closure_path("r")) == before
+    assert open_evidence_store(run.settings).read(closure_path("r")) == before
 
 
 def test_a_file_of_somebody_else_is_reported_and_left_alone(tmp_path: Path) -> None:
     run = closed_run(tmp_path)
-    open_store(run.settings).write(f"{run_folder('r')}/notes.txt", b"mine")
+    open_evidence_store(run.settings).write(f"{run_folder('r')}/notes.txt", b"mine")
     found = repair_and_verify("r", *stores_of(run))
 
     assert any("notes.txt is listed nowhere" in difference for difference in differences(found))
-    assert open_store(run.settings).read(f"{run_folder('r')}/notes.txt") == b"mine"
+    assert open_evidence_store(run.settings).read(f"{run_folder('r')}/notes.txt") == b"mine"
 
 
 def test_a_file_rewritten_in_other_bytes_is_noted_and_still_verifies(tmp_path: Path) -> None:
     run = closed_run(tmp_path)
     file = next(file for file in run.ledger.evidence_files("r") if file.kind == RECEIPTS)
-    open_store(run.settings).delete(file.path)
+    open_evidence_store(run.settings).delete(file.path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("admitone.evidence.evidence_file._REPEATING", set())
         found = repair_and_verify("r", *stores_of(run))
@@ -92,7 +92,7 @@ def test_the_command_exits_with_seven_until_it_is_repaired(
     code, text = cli(capfd, "verify", "r", *at)
     assert (code, "differs" in text) == (0, False)
     file = next(file for file in run.ledger.evidence_files("r") if file.kind == ARCHIVE)
-    open_store(run.settings).delete(file.path)
+    open_evidence_store(run.settings).delete(file.path)
     code, text = cli(capfd, "verify", "r", *at)
     assert code == 7
     assert "is missing or was changed" in text.replace("\n", " ")
@@ -109,7 +109,7 @@ def test_what_is_lost_is_said_and_exits_with_seven(
     run = closed_run(tmp_path)
     run.ledger.expire_journal(1_000)
     file = next(file for file in run.ledger.evidence_files("r") if file.kind == QUARANTINE)
-    open_store(run.settings).delete(file.path)
+    open_evidence_store(run.settings).delete(file.path)
     code, text = cli(capfd, "verify", "r", "--repair", "--home", str(tmp_path))
 
     assert code == 7

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from admitone.core.decisions import Action, BlockState
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.evidence.audit.artifact import Artifact
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
@@ -50,7 +50,7 @@ def closed_run(home: Path) -> Pipeline:
         chosen[number, Action.KEPT_FIRST if contradicts else Action.DISCARDED].append(ordinal)
     for (number, action), ordinals in chosen.items():
         pipeline.ledger.dispose(number, ordinals, action, 120, "bob", "looked at it")
-    open_evidence(pipeline.settings, pipeline.ledger).write_pending(130)
+    open_evidence_writer(pipeline.settings, pipeline.ledger).write_pending(130)
     close_green("r", *stores_of(pipeline))
     pipeline.ingest(event("late"), b"late and malformed")
     pipeline.run()

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from admitone.boundary import open_dedup
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.transport.port import OUTGOING_SCHEMA
 from admitone.transport.topic_contract import dedup_source
 from tests.support.pipeline import Pipeline
@@ -40,7 +40,7 @@ class DedupPipeline(Pipeline):
     def run(self, partitions: Any = None) -> None:
         super().run(partitions)
         pipeline = self.boundary.options.pipeline
-        open_evidence(self.settings, self.ledger, pipeline).write_pending(1)
+        open_evidence_writer(self.settings, self.ledger, pipeline).write_pending(1)
 
     def written(self) -> list[dict[str, Any]]:
         """Return the records of the destination, partition by partition."""

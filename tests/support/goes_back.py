@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from admitone.boundary.ledger_rollback import SourcesSeen
 from admitone.boundary.restore.read_back import read_back
-from admitone.boundary.seen_before import SourcesSeen
 from admitone.core.errors import IntegrityError
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.ledger.model import Source
 from admitone.spark.boundary_query import note_read
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA
@@ -115,7 +115,7 @@ def goes_back(home: Path, seed: int) -> list[str]:
         problems.append("something was published before it was noticed")
     pipeline.ledger.close()
     restarted = Pipeline(home, **SECTIONS)
-    read_back(restarted.boundary, restarted.topic, open_store(restarted.settings))
+    read_back(restarted.boundary, restarted.topic, open_evidence_store(restarted.settings))
     restarted.run()
     published = _published(restarted)
     problems += [

@@ -13,7 +13,7 @@ from admitone.boundary import open_boundary
 from admitone.boundary.admission import Boundary
 from admitone.boundary.topic_partition import TopicPartition
 from admitone.demo.traffic import Truth
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.ledger.books import books
 from admitone.ledger.decision_rows import decisions
 from admitone.ledger.model import Filter
@@ -89,7 +89,7 @@ class Pipeline:
         for partition in range(self.topic.partitions) if partitions is None else partitions:
             if self.transport.ends(self.topic)[partition]:
                 list(self.own(partition, generation).admit(self.records(partition)))
-        open_evidence(self.settings, self.ledger).write_pending(1)
+        open_evidence_writer(self.settings, self.ledger).write_pending(1)
 
     def decisions(self, **wanted: Any) -> list[dict[str, Any]]:
         return list(decisions(self.ledger, Filter(**wanted)))

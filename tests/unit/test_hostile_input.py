@@ -21,7 +21,7 @@ from admitone.boundary.rules import envelope_rules
 from admitone.core.canonical import MAX_DEPTH
 from admitone.core.decisions import REASON_CODES, Reason
 from admitone.core.envelope import EnvelopeRules, timestamp_ms
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.originals import original
 from admitone.ledger.model import Mark
 from admitone.settings import load_settings
@@ -373,7 +373,7 @@ def append(pipeline: Pipeline, cases: list[Hostile]) -> None:
 def assert_originals(
     pipeline: Pipeline, rows: dict[int, dict[str, Any]], cases: dict[int, Hostile]
 ) -> None:
-    store = open_store(pipeline.settings)
+    store = open_evidence_store(pipeline.settings)
     for offset, case in cases.items():
         block, ordinal = map(int, rows[offset]["id"].split("-"))
         assert original(pipeline.ledger, store, block, ordinal) == case.raw, case.name

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from admitone.boundary.destination_topics import Topics
 from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
+from admitone.boundary.ledger_rollback import memory_of, new_memory
 from admitone.boundary.producers import SYNCHRONOUS_DOOR
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.reconciliation import reconcile
 from admitone.boundary.recover import resolve
-from admitone.boundary.seen_before import memory_of, new_memory
 from admitone.boundary.topic_partition import TopicPartition
 from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState

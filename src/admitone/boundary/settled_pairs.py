@@ -10,8 +10,8 @@ Only an answer of DUPLICATE is ever given from here, and it is the ledger's own:
 - It is answered only if nobody can have taken its row over. That needs a stream time a whole retention ahead of the
   event; every claim first opens the segment of its stream time; so what is not a retention older than the end of the
   open segment is untouched. The ledger compares this once more while it holds the segment still.
-- It is a source's own, it ends with the query that filled it, and with a ledger that went back (`seen_before`): what a
-  number says there may be another block.
+- It is a source's own, it ends with the query that filled it, and with a ledger that went back (`ledger_rollback`):
+  what a number says there may be another block.
 
 Forgetting a pair costs a look-up and changes nothing. So the table has one place for each pair, chosen by its key, and
 the newer one stays.

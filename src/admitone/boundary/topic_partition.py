@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from admitone.boundary.circuit_breaker import too_much_quarantined
+from admitone.boundary.ledger_rollback import SourceMemory
 from admitone.boundary.partition import Admitted, OwnedPartition
 from admitone.boundary.read import ReadBlock
-from admitone.boundary.seen_before import SourceMemory
 from admitone.core.errors import Fenced, IntegrityError, MarkMoved
 from admitone.ledger.model import NOTHING_DECIDED, Claimed, KnownRepeats, Outcome, Source
 from admitone.transport.port import Topic

@@ -10,7 +10,7 @@ from admitone.settings import Settings
 _LOCAL = "file://"
 
 
-def open_store(settings: Settings) -> EvidenceStore:
+def open_evidence_store(settings: Settings) -> EvidenceStore:
     """Return the configured store; a `file://` URL is a folder like any other."""
     path = settings.evidence.path
     if "://" in path and not path.startswith(_LOCAL):
@@ -18,9 +18,9 @@ def open_store(settings: Settings) -> EvidenceStore:
     return FolderStore(settings.resolve(path.removeprefix(_LOCAL)))
 
 
-def open_evidence(
+def open_evidence_writer(
     settings: Settings, ledger: Ledger, pipeline: str | None = None
 ) -> EvidenceWriter:
     """Return a writer for the configured store, of a pipeline's evidence: the admission boundary's unless named."""
     name = pipeline or settings.pipeline.name
-    return EvidenceWriter(ledger, open_store(settings), name, settings.evidence.archive)
+    return EvidenceWriter(ledger, open_evidence_store(settings), name, settings.evidence.archive)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.errors import IntegrityError
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.evidence_file import read_file
 from admitone.evidence.evidence_rows import ARCHIVE, ORIGINAL_COLUMNS, QUARANTINE, SCHEMAS
 from admitone.evidence.evidence_store import EvidenceStore
@@ -22,7 +22,7 @@ def open_deliveries(
     settings: Settings, ledger: LedgerReader
 ) -> Callable[[int, Sequence[int]], pa.Table]:
     """Return what reads quarantined deliveries, by block and ordinals, from the configured stores."""
-    return partial(deliveries, ledger, open_store(settings))
+    return partial(deliveries, ledger, open_evidence_store(settings))
 
 
 def deliveries(

@@ -6,7 +6,7 @@ import threading
 from functools import cached_property
 
 from admitone.analytics import open_sketch_reader
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.ledger import open_ledger, open_ledger_reader
 from admitone.ops.lag import Lag, LagMeter
 from admitone.results import open_answers
@@ -23,7 +23,7 @@ class Stores:
     ledger = cached_property(lambda self: open_ledger_reader(self.settings))
     writing_ledger = cached_property(lambda self: open_ledger(self.settings))
     """For the actions of an operator, the only ones that write here."""
-    evidence = cached_property(lambda self: open_store(self.settings))
+    evidence = cached_property(lambda self: open_evidence_store(self.settings))
     transport = cached_property(lambda self: open_transport(self.settings))
     sketches = cached_property(lambda self: open_sketch_reader(self.settings))
     answers = cached_property(lambda self: open_answers(self.settings))

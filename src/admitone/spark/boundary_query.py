@@ -19,10 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from admitone.boundary import open_boundary, open_dedup
 from admitone.boundary.admission import Boundary, Writable
+from admitone.boundary.ledger_rollback import SourcesSeen
 from admitone.boundary.partition import OwnedPartition
-from admitone.boundary.seen_before import SourcesSeen
 from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.infra.clock import wall_clock
 from admitone.infra.memory import keep_freed_memory
 from admitone.ledger.model import Source
@@ -113,7 +113,7 @@ def admit_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
     boundary = flow.open(settings, None)
-    evidence = open_evidence(settings, boundary.ledger, boundary.options.pipeline)
+    evidence = open_evidence_writer(settings, boundary.ledger, boundary.options.pipeline)
     topic = companion.raw.topic
     sources = SourcesSeen(boundary.ledger)
     mine = [boundary.source(topic, number) for number in range(topic.partitions)]

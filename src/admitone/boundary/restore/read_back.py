@@ -47,7 +47,7 @@ from admitone.boundary.restore.restored_partition import (
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError
 from admitone.core.wire import producer_id
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.decision_rows import SourcePartition, partition_document
@@ -104,7 +104,7 @@ class ReadBack:
 def read_all_back(settings: Settings, boundaries: tuple[Boundary, Boundary]) -> list[ReadBack]:
     """Put back what the log holds of the boundary and of the dedup pipeline, where that ever wrote anything."""
     admission, dedup = boundaries
-    evidence = open_store(settings)
+    evidence = open_evidence_store(settings)
     chosen = [(admission, raw_topic(settings, admission.transport))]
     if dedup.transport.describe([contract.topic for contract in dedup.options.contracts]):
         chosen.append((dedup, dedup_source(settings, dedup.transport)))

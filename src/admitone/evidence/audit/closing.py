@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from admitone.core.closure import Gate, GateDocument
 from admitone.core.errors import NotFound, RunIsRed
-from admitone.evidence import open_evidence, open_store
+from admitone.evidence import open_evidence_store, open_evidence_writer
 from admitone.evidence.audit.artifact import Artifact, make_artifact, to_bytes
 from admitone.evidence.audit.gate import gate_of, judge
 from admitone.evidence.audit.run_audit import audit_run
@@ -95,10 +95,10 @@ def close_run(
     if ledger.runs().get(run_id) == "CLOSED":
         return look(run_id, ledger, transport, settings, waived)
     _check_families(settings, waived)
-    store = open_store(settings)
+    store = open_evidence_store(settings)
     closed_at = wall_clock() if now is None else now
     # 1. Write what is pending
-    open_evidence(settings, ledger).write_pending(closed_at)
+    open_evidence_writer(settings, ledger).write_pending(closed_at)
     # 2. Check
     seen = ledger.newest_block(run_id)
     with ledger.snapshot():

@@ -10,7 +10,7 @@ import pyarrow as pa
 from admitone.core.contract import Checked
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError, NotFound
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.decision_audit import (
     BLOCK,
     RESOLUTION,
@@ -76,7 +76,7 @@ def audit_run(
 def _audit_run(
     run_id: str, ledger: LedgerReader, transport: Transport | None, settings: Settings
 ) -> RunAudit:
-    store = open_store(settings)
+    store = open_evidence_store(settings)
     # The files first: what is there now and not listed by the time the ledger is read was left behind.
     present = present_files(run_id, store)
     with ledger.snapshot():

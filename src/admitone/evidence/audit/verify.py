@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 
 from admitone.core.closure import Check, Criterion
 from admitone.core.errors import NotFound
-from admitone.evidence import open_evidence, open_store
+from admitone.evidence import open_evidence_store, open_evidence_writer
 from admitone.evidence.audit.artifact import ARTIFACT_VERSION, Artifact, file_entry, to_bytes
 from admitone.evidence.audit.gate import judge
 from admitone.evidence.audit.repair import Repaired, repair_run
@@ -90,7 +90,7 @@ def verify_run(
     run_id: str, ledger: LedgerReader, transport: Transport, settings: Settings
 ) -> Verification:
     """Compare a run's stores with each other and, where it is closed, with its artifact."""
-    store = open_store(settings)
+    store = open_evidence_store(settings)
     with ledger.snapshot():
         audit = audit_run(run_id, ledger, transport, settings)
         state = ledger.runs()[run_id]
@@ -121,10 +121,10 @@ def repair_and_verify(
 
     A `closure.json` is written again only when all else bears the ledger's artifact out.
     """
-    store = open_store(settings)
+    store = open_evidence_store(settings)
     if run_id not in ledger.runs():
         raise NotFound(f"There is no run {run_id!r}.", "admitone books shows the runs there are")
-    open_evidence(settings, ledger).write_pending(wall_clock())
+    open_evidence_writer(settings, ledger).write_pending(wall_clock())
     repaired = repair_run(run_id, ledger, store)
     found = verify_run(run_id, ledger, transport, settings)
     wrong = [comparison.what for comparison in found.comparisons if comparison.differences]

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 
 from admitone.core.errors import AdmitoneError
-from admitone.evidence import open_evidence
+from admitone.evidence import open_evidence_writer
 from admitone.infra.clock import wall_clock
 from admitone.ledger import open_ledger
 from admitone.settings import Settings
@@ -41,7 +41,7 @@ class Maintenance:
 
     def _work(self) -> None:
         ledger = open_ledger(self._settings)
-        evidence = open_evidence(self._settings, ledger)
+        evidence = open_evidence_writer(self._settings, ledger)
         # A ledger of an older version is brought up to date: what only reads it cannot do that.
         with suppress(AdmitoneError):
             ledger.runs()
