@@ -249,7 +249,7 @@ def run_analytics(home: Path) -> dict[str, Any]:
     assert warm is not None
     print(json.dumps({"mark": "done"}), flush=True)
     running.stop()
-    running.beside.close()
+    running.companion.close()
     answers = _answers(settings)
     spark.stop()
     return {
