@@ -13,7 +13,7 @@ from admitone.analytics import open_sketch_store
 from admitone.analytics.port import SketchStore
 from admitone.analytics.recompute.rebuild import Recomputed, recompute
 from admitone.analytics.recompute.record_sources import FromArchive, FromLog
-from admitone.evidence import open_store
+from admitone.evidence import open_evidence_store
 from admitone.ledger.port import Ledger
 from admitone.settings import FILE_NAME
 from admitone.transport.folder_log import FolderLog
@@ -156,7 +156,9 @@ class Machines:
                 file.unlink()
         source = {
             "log": lambda: FromLog(settings, transport),
-            "archive": lambda: FromArchive(settings, self.pipeline.ledger, open_store(settings)),
+            "archive": lambda: FromArchive(
+                settings, self.pipeline.ledger, open_evidence_store(settings)
+            ),
         }[kind]()
         done = recompute(settings, source, accept=False, report=lambda *_: None)
         self.store.close()
