@@ -94,6 +94,7 @@ def run_history(seed: int, chosen: Sequence[int] | None = None, *, careless: boo
             seen.unsettled, seen.unanswered = world.unsettled(), len(steps.unanswered)
     finally:
         schedule.end()
+        world.store.discard()
     faults = schedule.struck + steps.happened
     return Told(seed, numbers, schedule.calls, faults, tuple(violations(seen)), schedule.trace)
 

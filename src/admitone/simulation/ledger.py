@@ -6,27 +6,21 @@ copied and put back within a fraction of a millisecond.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from typing import Any
 
 from admitone.infra.clock import Clock, wall_clock
 from admitone.ledger.claims import Deliveries, Holder
 from admitone.ledger.sqlite.rows import SqliteRows
-from admitone.ledger.sqlite.schema import MIGRATIONS
-from admitone.ledger.sqlite.store import SqliteStore, may_hold_name
-from admitone.ledger.store import KeyClaim, Rows, T
+from admitone.ledger.sqlite.store import SqliteStore
+from admitone.ledger.store import KeyClaim, Row, Rows, T
+from admitone.simulation import memory_database
 
 Call = Callable[[str, Callable[[], T]], T]
 """Makes a call to a store, at once or when it is the caller's turn."""
-
-_CANDIDATES = (
-    "CREATE TEMP TABLE IF NOT EXISTS candidate"
-    " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
-)
 
 
 def at_once(name: str, effect: Callable[[], T]) -> T:
@@ -34,15 +28,35 @@ def at_once(name: str, effect: Callable[[], T]) -> T:
     return effect()
 
 
+class _Rows(SqliteRows):
+    """A transaction or a snapshot on a database that others use in between."""
+
+    def stream(self, statement: str, *values: Any) -> Iterator[Row]:
+        """Yield rows that were read at once: between two of them others may write."""
+        yield from self.all(statement, *values)
+
+    def create_segment(self, table: str) -> None:
+        """Create the table of a segment, or find it empty: an earlier ledger on this database had it."""
+        self.change(_SEGMENT.format(table))
+
+
+_SEGMENT = (
+    "CREATE TABLE IF NOT EXISTS {} (key BLOB PRIMARY KEY, payload_hash BLOB NOT NULL,"
+    " event_time INTEGER NOT NULL, block_id INTEGER NOT NULL, ordinal INTEGER NOT NULL) WITHOUT ROWID"
+)
+
+
 class SimulatedStore(SqliteStore):
     """A `Store` in memory; every transaction and every question is one call."""
 
     def __init__(self, call: Call[object] = at_once, clock: Clock = wall_clock) -> None:
         self._call = call
-        self._clock = clock
-        self._connection = _connected(_empty(), clock)
+        self._memory = memory_database.taken()
+        self._memory.clock = clock
         self._lock = threading.RLock()
         self._reading: ContextVar[SqliteRows | None] = ContextVar("snapshot", default=None)
+        self._snapshots: list[_Rows] = []
+        """Those that were taken since the last change, and so need no copy yet."""
 
     def run(self, work: Callable[[Rows], T], *, durable: bool = True) -> T:
         """Run a transaction; commit it unless the work rolled it back."""
@@ -57,49 +71,60 @@ class SimulatedStore(SqliteStore):
 
     @contextmanager
     def snapshot(self) -> Iterator[Rows]:
-        """Read one consistent state, however long it takes: a copy of what is there now."""
+        """Read one consistent state, however long it takes: a copy is made once it changes."""
         within = self._reading.get()
         if within is not None:
             yield within
             return
-        taken = self._call("ledger.snapshot", self.backup)
-        copy = _connected(taken, self._clock)  # type: ignore[arg-type]
-        rows = SqliteRows(copy)
+        rows: _Rows = self._call("ledger.snapshot", self._snapshot)  # type: ignore[assignment]
         self._reading.set(rows)
         try:
             yield rows
         finally:
             self._reading.set(None)
-            copy.close()
+            with self._lock:
+                if rows in self._snapshots:
+                    self._snapshots.remove(rows)
+                else:
+                    rows.db.close()
 
     def stage(self, deliveries: Deliveries) -> None:
         """Do nothing: all share one connection, so candidates are laid out within the claim."""
 
     def claim_keys(self, rows: Rows, claim: KeyClaim) -> dict[int, Holder]:
         """Insert the keys of deliveries for a block; return the holders that decide instead."""
-        self._connection.execute("DELETE FROM temp.candidate")
+        self._memory.connection.execute("DELETE FROM temp.candidate")
         return super().claim_keys(rows, claim)
 
     def backup(self) -> bytes:
         """Return a copy of the database."""
         with self._lock:
-            return bytes(self._connection.serialize())
+            return self._memory.copy()
 
     def restore(self, copy: bytes) -> None:
         """Put a copy in the database's place."""
         with self._lock:
-            self._connection.close()
-            self._connection = _connected(copy, self._clock)
+            self._copy_snapshots()
+            clock = self._memory.clock
+            memory_database.give_back(self._memory)
+            self._memory = memory_database.MemoryDatabase(copy)
+            self._memory.clock = clock
 
     def close(self) -> None:
         """Do nothing: others that use the database go on."""
 
+    def discard(self) -> None:
+        """Remove everything; nothing may use the store afterwards."""
+        self._copy_snapshots()
+        memory_database.give_back(self._memory)
+
     def _transaction(self, work: Callable[[Rows], T]) -> T:
         with self._lock:
-            db = self._connection
+            self._copy_snapshots()
+            db = self._memory.connection
             db.execute("BEGIN")
             try:
-                done = work(SqliteRows(db))
+                done = work(_Rows(db))
                 if db.in_transaction:
                     db.execute("COMMIT")
                 return done
@@ -109,26 +134,16 @@ class SimulatedStore(SqliteStore):
 
     def _asked(self, work: Callable[[Rows], T]) -> T:
         with self._lock:
-            return work(SqliteRows(self._connection))
+            return work(_Rows(self._memory.connection))
 
+    def _snapshot(self) -> _Rows:
+        with self._lock:
+            rows = _Rows(self._memory.connection)
+            self._snapshots.append(rows)
+            return rows
 
-@cache
-def _empty() -> bytes:
-    """Return a database with the tables of a ledger and nothing in them."""
-    db = sqlite3.connect(":memory:", isolation_level=None)
-    for migration in MIGRATIONS:
-        for statement in migration.split(";\n\n"):
-            db.execute(statement)
-    return bytes(db.serialize())
-
-
-def _connected(copy: bytes, clock: Clock) -> sqlite3.Connection:
-    db = sqlite3.connect(
-        ":memory:", isolation_level=None, check_same_thread=False, cached_statements=512
-    )
-    db.deserialize(copy)
-    db.execute("PRAGMA temp_store=MEMORY")
-    db.execute(_CANDIDATES)
-    db.create_function("may_hold", -1, may_hold_name, deterministic=True)
-    db.create_function("now_ms", 0, clock)
-    return db
+    def _copy_snapshots(self) -> None:
+        """Let who reads a consistent state go on with a copy: the database is about to change."""
+        for rows in self._snapshots:
+            rows.db = memory_database.read_only(self._memory.copy())
+        self._snapshots.clear()
