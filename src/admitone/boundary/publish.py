@@ -40,7 +40,7 @@ def admitted_ordinals(verdicts: pa.Table) -> np.ndarray:
 def to_publish(block: Block, verdicts: pa.Table) -> np.ndarray:
     """Return the deliveries of a claimed block that are to be on the log: all but what was refused."""
     planned = admitted_ordinals(verdicts)
-    return planned[~np.isin(planned, block.refused)]
+    return planned[~np.isin(planned, block.refused)] if block.refused else planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,7 @@ class Outgoing:
     @classmethod
     def of(cls, source: Source, block: ReadBlock, ordinals: np.ndarray) -> Outgoing:
         """Return the chosen deliveries of a block."""
-        rows = pa.array(ordinals)
-        facts, records = block.facts.take(rows), block.records.take(rows)
+        facts, records = (_taken(table, ordinals) for table in (block.facts, block.records))
         return cls(
             source,
             facts["offset"].to_numpy(),
@@ -80,8 +79,7 @@ class Outgoing:
         return found
 
     def _records(self, lines: np.ndarray, block: Block, route: Route | None) -> pa.Table:
-        rows = pa.array(lines)
-        facts, records = self.facts.take(rows), self.records.take(rows)
+        facts, records = _taken(self.facts, lines), _taken(self.records, lines)
         business_keys = pa.array([self.business_keys[line] for line in lines.tolist()], pa.string())
         positions = encode(*self.source, self.numbers[lines])
         extra = {}
@@ -105,6 +103,11 @@ class Outgoing:
         if route is not None and route.keeps_record:
             return after_headers(records["headers"], leaving)
         return leaving
+
+
+def _taken(table: pa.Table, rows: np.ndarray) -> pa.Table:
+    """Return some rows of a table, in their order; all of them need no copy."""
+    return table if len(rows) == table.num_rows else table.take(pa.array(rows))
 
 
 def after_headers(came: pa.ChunkedArray, leaving: pa.Table) -> pa.Table:

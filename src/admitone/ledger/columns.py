@@ -71,7 +71,9 @@ _SMALL = 4_096
 
 def pack(table: pa.Table) -> bytes:
     """Return a table as bytes, compressed where it is not small."""
-    options = _COMPRESSED if table.nbytes > _SMALL else _AS_IT_IS
+    # What its buffers take is known at once; what its rows take of them is counted column by column.
+    is_small = table.get_total_buffer_size() <= _SMALL or table.nbytes <= _SMALL
+    options = _AS_IT_IS if is_small else _COMPRESSED
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
         writer.write_table(table.combine_chunks())
@@ -88,17 +90,20 @@ def logical_digest(*tables: pa.Table) -> bytes:
     """Return a hash over the logical rows, whatever file format or compression carries them."""
     digest = hashlib.sha256()
     for table in tables:
-        for name in table.column_names:
+        for name, column in zip(table.column_names, table.columns, strict=True):
             digest.update(name.encode())
-            _add_column(digest, one_array(table[name]))
+            _add_column(digest, one_array(column))
     return digest.digest()
 
 
 def _add_column(digest: hashlib._Hash, column: pa.Array) -> None:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    digest.update(np.packbits(np.asarray(column.is_valid())).tobytes())
-    column = column.drop_null()
+    if column.null_count:
+        digest.update(np.packbits(np.asarray(column.is_valid())).tobytes())
+        column = column.drop_null()
+    else:
+        digest.update(np.packbits(np.ones(len(column), dtype=bool)).tobytes())
     if pa.types.is_list(column.type):
         digest.update(np.asarray(pc.list_value_length(column)).tobytes())
         entries = column.flatten()

@@ -19,6 +19,7 @@ from admitone.core.decisions import (
     CODE_OF_VERDICT,
     DISPOSING_ACTIONS,
     JUDGEMENTS,
+    VERDICT_CODES,
     BlockState,
     Reason,
     Verdict,
@@ -49,14 +50,13 @@ class Summary:
     @classmethod
     def of(cls, verdicts: pa.Table) -> Summary:
         """Return the summary of a block's verdicts."""
-        codes, counts = np.unique(verdicts["verdict"].to_numpy(), return_counts=True)
-        count = dict(zip(codes.tolist(), counts.tolist(), strict=True))
-        reasons = np.unique(verdicts["reason"].to_numpy()).tolist()
+        counts = np.bincount(verdicts["verdict"].to_numpy(), minlength=len(VERDICT_CODES))
+        reasons = np.bincount(verdicts["reason"].to_numpy())
         return cls(
-            sum(1 << code for code in count),
-            sum(1 << code for code in reasons),
-            count.get(_QUARANTINED, 0),
-            count.get(_AMBIGUOUS, 0),
+            sum(1 << code for code in np.flatnonzero(counts).tolist()),
+            sum(1 << code for code in np.flatnonzero(reasons).tolist()),
+            int(counts[_QUARANTINED]),
+            int(counts[_AMBIGUOUS]),
         )
 
 
@@ -261,6 +261,8 @@ def contradictions(
     chosen = np.flatnonzero(verdicts["reason"].to_numpy() == _MISMATCH)
     if changes is not None:
         chosen = chosen[np.isin(chosen, changes["ordinal"].to_numpy())]
+    if not len(chosen):
+        return []
     rows = facts.take(pa.array(chosen))
     return [
         (run, identity, digest, block_id, ordinal)
