@@ -44,33 +44,49 @@ def steps_of(seed: int, *, careless: bool = False) -> tuple[Setup, list[Step]]:
     Careless operators restore a ledger while everything runs on.
     """
     random = Random(f"{seed}/setup")
+    restores = random.random() < 0.15
     retention = random.choice((LONG, LONG, LONG, SHORT))
     setup = Setup(
-        partitions=random.choice((1, 2, 2)),
+        partitions=random.choice((1, 2)),
         max_block=random.choice((1, 2, 3, 8)),
         retention_ms=retention,
         cache=random.choice((0, 16)),
         eagerness=random.choice((0.0, 0.5, 0.9)),
-        evidence=random.random() < 0.05,
+        evidence=random.random() < (0.5 if restores else 0.03),
         compacted=random.random() < 0.05,
+        runs=random.choice((1, 1, 2)),
+        refuses=random.random() < 0.2,
     )
     weights = dict(_OFTEN)
     if retention == SHORT:
         weights[Steps.later] = 2
     if setup.evidence:
-        weights |= {Steps.close: 2, Steps.write_evidence: 1}
+        weights |= {Steps.close: 2, Steps.write_evidence: 1, Steps.repair: 0.5}
     if setup.compacted:
         weights[Steps.compact] = 2
     if random.random() < 0.05:
-        weights[Steps.truncate] = 1
+        weights[random.choice((Steps.truncate, Steps.recreate))] = 1
     if random.random() < 0.1:
-        weights[Steps.hide] = 4
-    drawn = random.choices([*weights], [*weights.values()], k=random.randint(2, 7))
-    if random.random() < 0.1:
-        copied, restored = sorted(random.sample(range(len(drawn) + 1), 2))
-        drawn.insert(restored, Steps.restore_beside if careless else Steps.restore)
-        drawn.insert(copied, Steps.back_up)
+        weights |= {Steps.hide: 4, Steps.give_up: 1}
+    drawn = random.choices([*weights], [*weights.values()], k=random.randint(1, 5))
+    if restores:
+        drawn = _with_a_restore(random, drawn, careless=careless)
     return setup, [Steps.deliver, Steps.query, *drawn]
+
+
+def _with_a_restore(random: Random, drawn: list[Step], *, careless: bool) -> list[Step]:
+    """Return steps among which the ledger is copied, and put back after some that operators took meanwhile."""
+    copied, restored = sorted(random.sample(range(len(drawn) + 1), 2))
+    meanwhile = random.choices(
+        (Steps.release, Steps.give_up, Steps.request, Steps.query), k=random.randint(0, 2)
+    )
+    # It may be read back at once, and be interrupted.
+    then = random.choice(([], [Steps.reconcile], [Steps.reconcile, Steps.kill]))
+    put_back = Steps.restore_beside if careless else Steps.restore
+    return [
+        *drawn[:copied], Steps.back_up, *drawn[copied:restored], *meanwhile,
+        put_back, *then, *drawn[restored:],
+    ]  # fmt: skip
 
 
 def run_history(seed: int, chosen: Sequence[int] | None = None, *, careless: bool = False) -> Told:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
 
+import pyarrow.compute as pc
+
+from admitone.core.decisions import Reason
 from admitone.core.errors import NotFound
+from admitone.evidence.evidence_file import from_parquet
+from admitone.evidence.evidence_rows import RESOLUTIONS
 from admitone.simulation.ledger import Call, at_once
 
 PROTOCOL = "simulated"
@@ -44,6 +51,23 @@ class SimulatedEvidence:
     def delete(self, path: str) -> None:
         """Remove an object; one that is not there is no error."""
         self._call("evidence.delete", lambda: self._objects.pop(path, None))
+
+
+    # What is seen of it from outside.
+
+    def checksums(self) -> frozenset[bytes]:
+        """Return what every object holds, by its hash."""
+        return frozenset(hashlib.sha256(data).digest() for data in self._objects.values())
+
+    def given_up(self) -> Iterator[tuple[str, str]]:
+        """Yield run and event of every identity that an operator gave up."""
+        for path, data in self._objects.items():
+            if f"/{RESOLUTIONS}/" in path:
+                rows = from_parquet(data, RESOLUTIONS)
+                chosen = rows.filter(pc.equal(rows["reason"], str(Reason.IDENTITY_RETRACTED)))
+                run = path.partition("runs/")[2].partition("/")[0]
+                for event in chosen["event_id"].to_pylist():
+                    yield run, event
 
 
 def url_of(store: SimulatedEvidence) -> str:

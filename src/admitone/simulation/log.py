@@ -3,6 +3,9 @@
 An append is a transaction of two requests: its records get offsets first and become readable with the commit. In
 between the transaction is open and hides what other producers commit behind it. Who takes a producer's name over
 aborts what the last holder left open. Commits and aborts take an offset themselves, so that offsets have gaps.
+
+A request to end a transaction names a producer and its epoch, as below Kafka's transaction version 2. One that arrives
+late ends whichever transaction of them is open then, with as much of it as the broker has by that time.
 """
 
 from __future__ import annotations
@@ -15,7 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from admitone.core.contract import Keeping
-from admitone.core.errors import Fenced, IntegrityError, NotFound, NotWritten, Unreadable
+from admitone.core.errors import (
+    Fenced,
+    IntegrityError,
+    NotFound,
+    NotWritten,
+    RecordsRefused,
+    ServiceUnreachable,
+    Unreadable,
+)
 from admitone.infra.clock import Clock, wall_clock
 from admitone.simulation.stored_records import PartitionRecords, Piece, TopicRecords
 from admitone.transport.port import (
@@ -28,6 +39,8 @@ from admitone.transport.topic_contract import gone, same_incarnation, with_parti
 
 Readers = Callable[[Topic, int, list[int], pa.Table], None]
 """Is told what became readable: the records of one partition, with their offsets."""
+Refuses = Callable[[str, bytes | None], bool]
+"""Tells whether the broker refuses a record of a topic."""
 
 
 @dataclass(slots=True)
@@ -38,6 +51,16 @@ class Transaction:
     epoch: int
     appended: Appended
     pieces: list[Piece]
+    refused: dict[str, list[int]]
+    """What the broker took nothing of, by topic and row; then the rest is to be aborted."""
+    committed: bool | None = None
+    """None while it is open."""
+
+    def must_be_whole(self) -> None:
+        """Raise where the broker refused some of its records."""
+        if self.refused:
+            count = sum(map(len, self.refused.values()))
+            raise RecordsRefused(f"The broker refuses {count} records.", self.refused)
 
 
 class SimulatedLog:
@@ -45,10 +68,16 @@ class SimulatedLog:
 
     offset_kind = "simulated"
 
-    def __init__(self, clock: Clock = wall_clock, readers: Readers | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock = wall_clock,
+        readers: Readers | None = None,
+        refuses: Refuses | None = None,
+    ) -> None:
         self.cluster = "simulated"
         self._clock = clock
         self._readers = readers
+        self._refuses = refuses
         self._topics: dict[str, TopicRecords] = {}
         self._created = 0
         self._epochs: dict[str, int] = {}
@@ -104,7 +133,11 @@ class SimulatedLog:
 
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction."""
-        return self.commit(self.write(name, epoch, records))
+        transaction = self.write(name, epoch, records)
+        if transaction.refused:
+            self.abort(transaction)
+        transaction.must_be_whole()
+        return self.commit(transaction)
 
     def write(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Transaction:
         """Send the records of a transaction: they get their offsets, and nobody can read them yet."""
@@ -113,24 +146,29 @@ class SimulatedLog:
             for missing in records.keys() - self._topics.keys():
                 raise NotWritten(f"Topic {missing!r} is gone.", "admitone topics check")
             pieces: list[Piece] = []
+            refused = self._refused(records)
             given = {
-                name: self._place(self._topics[name], table, pieces)
-                for name, table in records.items()
+                topic: self._place(self._topics[topic], _without(table, refused.get(topic)), pieces)
+                for topic, table in records.items()
             }
             moment = max((piece.append_time for piece in pieces), default=self._clock())
             for piece in pieces:
                 records_there = piece.topic.partitions[piece.partition]
                 records_there.open_at.setdefault(name, int(piece.offsets[0]))
-            transaction = Transaction(name, epoch, Appended(given, moment), pieces)
+            transaction = Transaction(name, epoch, Appended(given, moment), pieces, refused)
             self._open[name] = transaction
             return transaction
 
     def commit(self, transaction: Transaction) -> Appended:
         """Make a transaction readable, unless its producer was fenced."""
         with self._lock:
-            self._must_hold(transaction.name, transaction.epoch)
-            self._end(transaction, committed=True)
+            self._asked_to_end(transaction, committed=True)
             return transaction.appended
+
+    def abort(self, transaction: Transaction) -> None:
+        """Take a transaction back, unless its producer was fenced."""
+        with self._lock:
+            self._asked_to_end(transaction, committed=False)
 
     def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield committed records with start <= offset < end, in offset order."""
@@ -222,6 +260,53 @@ class SimulatedLog:
         if held != epoch or (name, epoch) in self._timed_out:
             raise Fenced(f"Producer {name!r} was fenced: it holds epoch {epoch}, the log {held}.")
 
+    def _refused(self, records: dict[str, pa.Table]) -> dict[str, list[int]]:
+        if self._refuses is None:
+            return {}
+        found = {
+            topic: [
+                row
+                for row, value in enumerate(table["value"].to_pylist())
+                if self._refuses(topic, value)
+            ]
+            for topic, table in records.items()
+        }
+        return {topic: rows for topic, rows in found.items() if rows}
+
+    def _asked_to_end(self, asked: Transaction, *, committed: bool) -> None:
+        """End what is open of a producer and its epoch, whichever transaction that is by now."""
+        self._must_hold(asked.name, asked.epoch)
+        opened = self._open.get(asked.name)
+        if opened is asked:
+            self._end(asked, committed=committed)
+        elif opened is not None:
+            self._end_the_half_of(opened, committed=committed)
+        elif asked.committed is not committed:
+            raise ServiceUnreachable(
+                f"Producer {asked.name!r} has no transaction that could be ended so.", "look for it"
+            )
+
+    def _end_the_half_of(self, opened: Transaction, *, committed: bool) -> None:
+        """End what had arrived of a transaction when another one's end did; what follows is another again."""
+        first, *others = opened.pieces
+        if not others and len(first.offsets) > 1:
+            half = np.arange(len(first.offsets)) < len(first.offsets) // 2
+            found = first.topic.partitions[first.partition]
+            place = found.pieces.index(first)
+            first, other = first.keep(half), first.keep(~half)
+            found.pieces[place : place + 1] = [first, other]
+            others = [other]
+        arrived = replace(opened, pieces=[first])
+        self._end(arrived, committed=committed)
+        opened.pieces = others
+        if not others:
+            opened.committed = committed
+            return
+        self._open[opened.name] = opened
+        for piece in others:
+            there = piece.topic.partitions[piece.partition]
+            there.open_at.setdefault(opened.name, int(piece.offsets[0]))
+
     def _place(self, topic: TopicRecords, table: pa.Table, pieces: list[Piece]) -> pa.Int64Array:
         """Give out offsets for records of one topic, in the order they were handed over."""
         numbers = table["partition"].to_numpy()
@@ -242,6 +327,7 @@ class SimulatedLog:
     def _end(self, transaction: Transaction, *, committed: bool) -> None:
         """Commit or abort; either leaves a mark that takes an offset."""
         self._open.pop(transaction.name, None)
+        transaction.committed = committed
         for piece in transaction.pieces:
             found = piece.topic.partitions[piece.partition]
             found.open_at.pop(transaction.name, None)
@@ -253,3 +339,11 @@ class SimulatedLog:
                 self._readers(
                     piece.topic.topic, piece.partition, piece.offsets.tolist(), piece.rows
                 )
+
+
+def _without(table: pa.Table, refused: list[int] | None) -> pa.Table:
+    if not refused:
+        return table
+    taken = np.ones(table.num_rows, dtype=bool)
+    taken[refused] = False
+    return table.filter(pa.array(taken))

@@ -88,6 +88,10 @@ class Look:
     went_back: int
     """How many times a ledger had been restored by then."""
     at_the_end: bool = False
+    listed: frozenset[bytes] = frozenset()
+    """What evidence the ledger said is durable, by its bytes."""
+    kept: frozenset[bytes] = frozenset()
+    """What evidence was there."""
 
 
 @dataclass(slots=True)
@@ -104,6 +108,14 @@ class Observed:
     looks: list[Look] = field(default_factory=list)
     damaged: str = ""
     """Why the ledger's decisions could not be read."""
+    unpublishable: set[Identity] = field(default_factory=set)
+    """What was sent with a payload that the broker refuses."""
+    closing: set[str] = field(default_factory=set)
+    """Runs that an operator began to close."""
+    closed: dict[str, int] = field(default_factory=dict)
+    """Runs whose operator was told that they are closed, and how many records were readable by then."""
+    given_up_for_good: dict[Identity, int] = field(default_factory=dict)
+    """What evidence says was given up, and how many records were readable when it was seen to say so."""
     given_up: bool = False
     """Whether an operator gave up a block of unknown fate."""
     unsettled: int = 0

@@ -6,7 +6,7 @@ before may be wrong by then. It calls what the product calls, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -16,22 +16,24 @@ import pyarrow as pa
 
 from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
 from admitone.boundary.doors import Delivery, DoorSlot
-from admitone.boundary.ledger_age import refuse_older_ledger
+from admitone.boundary.ledger_age import must_know_its_log, refuse_older_ledger
 from admitone.boundary.reconciliation import reconcile, retract
 from admitone.boundary.release import Choice, Signature, release
 from admitone.boundary.restore.read_back import read_back
+from admitone.boundary.seen_before import SourcesSeen
 from admitone.core.decisions import Action, BlockState
-from admitone.core.errors import AdmitoneError, Fenced, MarkMoved
+from admitone.core.errors import AdmitoneError, Fenced, MarkMoved, NeedsFence
 from admitone.evidence.audit.closing import close_run
+from admitone.evidence.audit.verify import repair_and_verify
 from admitone.evidence.originals import deliveries
 from admitone.evidence.writer import EvidenceWriter
 from admitone.infra.clock import Clock
 from admitone.ledger.decision_rows import Decision, in_quarantine
-from admitone.ledger.model import Filter
+from admitone.ledger.model import Filter, Source
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.settings import Settings
 from admitone.simulation.evidence import SimulatedEvidence
-from admitone.simulation.log import SimulatedLog
+from admitone.simulation.log import SimulatedLog, Transaction
 from admitone.simulation.schedule import Participant, Schedule
 from admitone.transport.port import Appended, Topic
 
@@ -47,7 +49,10 @@ class CalledLog:
 
     def __init__(self, log: SimulatedLog, schedule: Schedule) -> None:
         self._log = log
+        self._schedule = schedule
         self._call = schedule.call
+        self._ended_twice: set[tuple[str, int]] = set()
+        """Whose requests to end a transaction may still arrive."""
         self.cluster, self.offset_kind = log.cluster, log.offset_kind
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -59,9 +64,20 @@ class CalledLog:
         return asked
 
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
-        """Send the records, then commit them."""
+        """Send the records, then commit them, as the client of a broker does."""
+        if (name, epoch) in self._ended_twice:
+            raise NeedsFence(f"An end of a transaction of {name!r} may still arrive.", "fence it")
         transaction = self._call("log.write", lambda: self._log.write(name, epoch, records))
-        return self._call("log.commit", lambda: self._log.commit(transaction))
+        if transaction.refused:
+            self._end("log.abort", transaction, self._log.abort)
+            transaction.must_be_whole()
+        return self._end("log.commit", transaction, self._log.commit)
+
+    def _end(self, call: str, transaction: Transaction, end: Callable[[Transaction], T]) -> T:
+        ended = self._call(call, lambda: end(transaction))
+        if self._schedule.was_repeated():
+            self._ended_twice.add((transaction.name, transaction.epoch))
+        return ended
 
     def read(self, *place: Any) -> Iterator[pa.RecordBatch]:
         """Read a range in one request."""
@@ -90,6 +106,10 @@ class Stores:
             self.options, self.ledger, self.log, clock, writable, schedule.pause, schedule.stopwatch
         )
 
+    def must_know_its_log(self) -> None:
+        """Refuse what operators do to a ledger that is older than its log, as their commands do first."""
+        must_know_its_log(self.ledger, self.log, self.settings)
+
 
 def query(stores: Stores, clock: Clock, at_once: int, rolled_back: int, *, evidence: bool) -> None:
     """Decide what is on the raw log until nothing is left, as the streaming query does.
@@ -107,7 +127,9 @@ def query(stores: Stores, clock: Clock, at_once: int, rolled_back: int, *, evide
         max((known[boundary.source(topic, number)] or 0) - rolled_back, 0)
         for number in range(topic.partitions)
     ]
+    _note_read(boundary, topic, dict(enumerate(reached)))
     writer = EvidenceWriter(ledger, stores.evidence, boundary.options.pipeline)
+    sources = SourcesSeen(ledger)
     while True:
         ends = log.ends(topic, readable=True)
         spans = {
@@ -117,27 +139,39 @@ def query(stores: Stores, clock: Clock, at_once: int, rolled_back: int, *, evide
         }
         if not spans:
             return
+        begins = sources.look()
         boundary.recover(generation)
         writable = boundary.writable
         tasks = [
             _task(
                 stores,
                 f"task-{generation}.{number}",
-                partial(_admit, stores, clock, writable, generation, session, number, span),
+                partial(
+                    _admit, stores, clock, writable, generation, session, number, span,
+                    begins.get(boundary.source(topic, number)),
+                ),
             )
             for number, span in spans.items()
-        ]
+        ]  # fmt: skip
         stores.schedule.wait(lambda: all(task.is_over for task in tasks))  # noqa: B023
         for task in tasks:
             if task.killed or task.error is not None:
                 raise task.error or RuntimeError(f"{task.name} was killed")
         for number, (_, end) in spans.items():
             reached[number] = end
-        ledger.read_up_to({boundary.source(topic, n): end for n, (_, end) in spans.items()})
+        sources.reached(_note_read(boundary, topic, {n: end for n, (_, end) in spans.items()}))
+        sources.look()
         if evidence:
             writer.write_pending(clock())
             ledger.expire_journal(clock() - stores.settings.evidence.journal_retention)
         _expire(boundary)
+
+
+def _note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dict[Source, int]:
+    """Note how far partitions were given to tasks that decided them."""
+    noted = {boundary.source(topic, number): end for number, end in ends.items()}
+    boundary.ledger.read_up_to(noted)
+    return noted
 
 
 def _expire(boundary: Boundary) -> None:
@@ -169,12 +203,13 @@ def _admit(
     session: str,
     partition: int,
     span: tuple[int, int],
+    begin: int | None,
 ) -> None:
     """Admit what a partition holds in a range of offsets."""
     boundary = stores.boundary(clock, writable)
     batches = list(boundary.transport.read(stores.topic, partition, *span))
     if batches:
-        owned = boundary.own(stores.topic, partition, generation, session)
+        owned = boundary.own(stores.topic, partition, generation, session, begin)
         for _ in owned.admit(pa.Table.from_batches(batches)):
             pass
 
@@ -209,24 +244,25 @@ def lane(
             answered(request, decided)
 
 
-def reconciliation(stores: Stores, clock: Clock) -> None:
+def reconciliation(stores: Stores, clock: Clock, *, by_operator: bool = True) -> None:
     """Resolve whatever is in flight or of unknown fate, as `admitone reconcile` does."""
     boundary = stores.boundary(clock)
     topics = [contract.topic for contract in boundary.options.contracts]
     refuse_older_ledger(boundary.ledger, boundary.transport, topics)
-    for _ in reconcile(boundary, by_operator=True):
+    for _ in reconcile(boundary, by_operator=by_operator):
         pass
 
 
 def reading_back(stores: Stores, clock: Clock, done: Callable[[], None]) -> None:
     """Let a restored ledger catch up with the log, as `admitone reconcile --restored` does."""
     read_back(stores.boundary(clock), stores.topic, stores.evidence)
-    reconciliation(stores, clock)
     done()
+    reconciliation(stores, clock, by_operator=False)
 
 
 def releasing(stores: Stores, clock: Clock, choice: Choice) -> None:
     """Deliver what is in quarantine again."""
+    stores.must_know_its_log()
     boundary = stores.boundary(clock)
     chosen = in_quarantine(boundary.ledger, Filter())
     fetch = partial(deliveries, boundary.ledger, stores.evidence)
@@ -235,6 +271,7 @@ def releasing(stores: Stores, clock: Clock, choice: Choice) -> None:
 
 def discarding(stores: Stores, clock: Clock, share: Callable[[], bool]) -> None:
     """Give up some of what is in quarantine."""
+    stores.must_know_its_log()
     for block_id, ordinals in in_quarantine(stores.ledger, Filter()).items():
         chosen = [ordinal for ordinal in ordinals if share()]
         if chosen:
@@ -243,17 +280,28 @@ def discarding(stores: Stores, clock: Clock, share: Callable[[], bool]) -> None:
 
 def giving_up(stores: Stores, clock: Clock) -> None:
     """Give up a block of unknown fate."""
+    stores.must_know_its_log()
     boundary = stores.boundary(clock)
     for block in boundary.ledger.blocks(states=[BlockState.AMBIGUOUS])[:1]:
         retract(boundary, block.block_id, "cid", "cannot wait")
 
 
-def closing(stores: Stores, clock: Clock, run: str) -> None:
-    """Close a run, if its gate is green."""
+def closing(stores: Stores, clock: Clock, run: str, told: Callable[[str], None]) -> None:
+    """Close a run, if its gate is green, and say so."""
+    stores.must_know_its_log()
     if run in stores.ledger.runs():
-        close_run(run, stores.ledger, stores.log, stores.settings, now=clock())
+        done = close_run(run, stores.ledger, stores.log, stores.settings, now=clock())
+        if done.closed:
+            told(run)
 
 
 def writing_evidence(stores: Stores, clock: Clock) -> None:
     """Write what evidence is missing."""
     EvidenceWriter(stores.ledger, stores.evidence, stores.options.pipeline).write_pending(clock())
+
+
+def repairing(stores: Stores, run: str) -> None:
+    """Write what is missing of a run's evidence, and set aside what its ledger does not know."""
+    stores.must_know_its_log()
+    if run in stores.ledger.runs():
+        repair_and_verify(run, stores.ledger, stores.log, stores.settings)

@@ -47,6 +47,8 @@ def violations(seen: Observed) -> Iterator[Violation]:
         by_identity[record.event.identity].append(record)
     yield from _readable_twice(seen, by_identity)
     yield from _changed(seen)
+    yield from _published_after(seen)
+    yield from _evidence_lost(seen)
     for look in seen.looks:
         yield from _unexplained(seen, look, by_identity)
         yield from _unbalanced(look)
@@ -89,6 +91,24 @@ def _changed(seen: Observed) -> Iterator[Violation]:
                 )
                 if not again:
                     yield Violation(SAFETY, 2, f"{position} was {decision}, now it is {now}")
+
+
+def _published_after(seen: Observed) -> Iterator[Violation]:
+    """Yield records of what was given up, or of runs that were closed, before they became readable."""
+    for number, record in enumerate(seen.readable):
+        if number >= seen.given_up_for_good.get(record.event.identity, number + 1):
+            what = f"{record.event.identity} was given up and is readable at {record.place} since"
+            yield Violation(SAFETY, 2, what)
+        if number >= seen.closed.get(record.event.run, number + 1):
+            what = f"run {record.event.run} was closed, and {record.place} is readable since"
+            yield Violation(SAFETY, 5, what)
+
+
+def _evidence_lost(seen: Observed) -> Iterator[Violation]:
+    """Yield evidence that a ledger listed and that is nowhere any more."""
+    for before, after in pairwise(seen.looks):
+        if not before.listed <= after.kept:
+            yield Violation(SAFETY, 3, f"{len(before.listed - after.kept)} files of evidence are gone")
 
 
 def _said(decision: Decision) -> tuple[object, ...]:
@@ -152,8 +172,12 @@ def _contradicted(  # noqa: PLR0911 - one check after another is how it reads be
         return 2, "it contradicts nothing that is readable"
     if reason == "TOO_OLD" and event and event.time > seen.newest - seen.retention_ms:
         return 3, "it is in the window of every source"
-    if reason == "PUBLISH_FAILED":
-        return 3, "the broker refuses nothing"
+    # What contradicts it may be admitted under a name that begins with its own.
+    named = identity[0], identity[1].partition("~")[0]
+    if reason == "PUBLISH_FAILED" and named not in seen.unpublishable:
+        return 3, "the broker refuses nothing of it"
+    if reason == "RUN_CLOSED" and identity[0] not in seen.closing:
+        return 5, "nobody closed the run"
     if reason == "IDENTITY_RETRACTED" and not seen.given_up:
         return 3, "nobody gave anything up"
     return None

@@ -8,6 +8,7 @@ calls can. Faults strike at a numbered call:
     lost      the call is made, and the caller gets an error
     unsent    the caller gets an error, the call is not made
     late      the caller gets an error, the call is made some calls later; only of the log
+    repeated  the call is made and answered, and made once more some calls later; only of requests to end a transaction
     suspend   the participant sleeps while others go on, and makes the call when it wakes
 """
 
@@ -26,7 +27,8 @@ from admitone.core.errors import AdmitoneError, ServiceUnreachable
 from admitone.simulation.simulated_clock import SimulatedTime
 
 T = TypeVar("T")
-FAULTS: Final = ("crash", "lost", "unsent", "late", "suspend")
+FAULTS: Final = ("crash", "lost", "unsent", "late", "repeated", "suspend")
+_ENDING: Final = frozenset({"log.commit", "log.abort"})
 _LONGEST_STEP_MS: Final = 20
 
 
@@ -80,6 +82,7 @@ class Schedule:
     _faults: list[Fault] = field(default_factory=list)
     _on_their_way: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
     _wakes: list[int] = field(default_factory=list)
+    _was_repeated: bool = False
     _current: Participant | None = None
     _main: greenlet = field(default_factory=getcurrent)
 
@@ -118,6 +121,11 @@ class Schedule:
             return effect()
         self.struck[kind] += 1
         return self._struck(caller, name, effect, kind, fault.length)
+
+    def was_repeated(self) -> bool:
+        """Tell whether the last call was made more than once, as a client knows by the time it took."""
+        repeated, self._was_repeated = self._was_repeated, False
+        return repeated
 
     def wait(self, condition: Callable[[], bool]) -> None:
         """Let the caller wait until something holds."""
@@ -195,6 +203,10 @@ class Schedule:
             self._hand_over(caller)
             self.trace.append(f"       {caller.name} wakes")
             return effect()
+        if fault == "repeated":
+            self.later(length, effect)
+            self._was_repeated = True
+            return effect()
         if fault == "lost":
             effect()
         elif fault == "late":
@@ -209,7 +221,8 @@ class Schedule:
         due = next((fault for fault in self._faults if fault.at <= 0), None)
         if due is not None:
             self._faults.remove(due)
-            if due.kind == "late" and not name.startswith("log."):
+            late = due.kind == "late" and not name.startswith("log.")
+            if late or (due.kind == "repeated" and name not in _ENDING):
                 due.kind = "lost"
         return due
 

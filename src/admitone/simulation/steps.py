@@ -12,12 +12,14 @@ from admitone.boundary.release import Choice
 from admitone.infra.clock import Clock
 from admitone.ledger.decision_rows import Decision
 from admitone.simulation import participants as work
+from admitone.simulation.events import REFUSED, RUNS, event_of, read_event
 from admitone.simulation.schedule import FAULTS, Fault
-from admitone.simulation.world import RUN, World, event_of, read_event
+from admitone.simulation.world import World
 
 _DAY: Final = 86_400_000
 _MINUTE: Final = 60_000
 _NAMES: Final = 4
+_PAYLOADS: Final = (0, 1, REFUSED)
 _WHERE: Final = (("", 40), ("log.write", 3), ("log.commit", 3), ("ledger.write", 10))
 """At which calls faults strike, and how far ahead: where something is written more often than where it is read."""
 _TRANSACTION_TIMEOUT_MS: Final = _MINUTE
@@ -39,21 +41,21 @@ class Steps:
     happened: Counter[str] = field(default_factory=Counter)
     """Faults that do not strike at a call, by kind."""
     _copy: bytes | None = None
-    _first_time: dict[str, int] = field(default_factory=dict)
+    _first_time: dict[tuple[str, str], int] = field(default_factory=dict)
 
     # What is delivered.
 
     def deliver(self, random: Random) -> None:
         """Append events to the raw log."""
         for partition in range(self.world.setup.partitions):
-            self.world.deliver(partition, self._events(random, 3))
+            self.world.deliver(partition, self._events(random, 2))
 
     def request(self, random: Random) -> None:
         """Send requests to a slot of the synchronous door, some of them again."""
         new = [self._events(random, 2) for _ in range(random.randint(1, 2))]
         self.unanswered += new
         chosen = [*new, *random.sample(self.unanswered, min(len(self.unanswered), 1))]
-        self.open_lane(self._machine(random), random.randrange(2), chosen)
+        self.open_lane(self._machine(random), random.randrange(3), chosen)
 
     def open_lane(self, clock: Clock, slot: int, requests: Sequence[list[bytes]]) -> None:
         """Let a worker of the synchronous door decide requests."""
@@ -62,17 +64,20 @@ class Steps:
 
     def _events(self, random: Random, most: int) -> list[bytes]:
         """Draw events of which many were sent before, and some contradict what was."""
-        found = []
+        found, setup = [], self.world.setup
         for _ in range(random.randint(1, most)):
             if random.random() < 0.05:
                 found.append(b"{}")
                 continue
-            name = f"e{random.randrange(_NAMES)}"
-            if random.random() < 0.3 or name not in self._first_time:
-                self._first_time[name] = self.world.time.now - random.randrange(_MINUTE)
-            moment = self._first_time[name]
+            event = RUNS[random.randrange(setup.runs)], f"e{random.randrange(_NAMES)}"
+            if random.random() < 0.3 or event not in self._first_time:
+                self._first_time[event] = self.world.time.now - random.randrange(_MINUTE)
+            moment = self._first_time[event]
             self.world.seen.newest = max(self.world.seen.newest, moment)
-            found.append(event_of(name, int(random.random() < 0.15), moment))
+            (payload,) = random.choices(_PAYLOADS, (0.85, 0.15, 0.15 if setup.refuses else 0))
+            if payload == REFUSED:
+                self.world.seen.unpublishable.add(event)
+            found.append(event_of(*event, payload, moment))
         self.world.say(lambda: " ".join(str(read_event(value)) for value in found))
         return found
 
@@ -88,7 +93,7 @@ class Steps:
             return
         rolled_back = random.choice((0, 0, 3))
         self.happened["checkpoint"] += bool(rolled_back)
-        self.start_query(self._machine(random), random.randint(1, 8), rolled_back)
+        self.start_query(self._machine(random), random.choice((1, 3, 8, 8)), rolled_back)
 
     def start_query(self, clock: Clock, at_once: int, rolled_back: int = 0) -> None:
         """Start the streaming query."""
@@ -133,10 +138,18 @@ class Steps:
         self._start("give up", lambda: work.giving_up(self.world.stores, clock))
 
     def close(self, random: Random) -> None:
-        """Let an operator close the run."""
-        clock = self._machine(random)
+        """Let an operator close a run."""
+        clock, run = self._machine(random), RUNS[random.randrange(self.world.setup.runs)]
         self.world.with_evidence_by_url()
-        self._start("close", lambda: work.closing(self.world.stores, clock, RUN))
+        self.world.seen.closing.add(run)
+        told = self.world.was_closed
+        self._start("close", lambda: work.closing(self.world.stores, clock, run, told))
+
+    def repair(self, random: Random) -> None:
+        """Let an operator verify a run, and write again what is missing of its evidence."""
+        run = RUNS[random.randrange(self.world.setup.runs)]
+        self.world.with_evidence_by_url()
+        self._start("repair", lambda: work.repairing(self.world.stores, run))
 
     def write_evidence(self, random: Random) -> None:
         """Let the service write what evidence is missing."""
@@ -178,6 +191,16 @@ class Steps:
             partition = random.randrange(topic.partitions)
             end = self.world.log.ends(topic)[partition]
             self.world.log.truncate(topic, partition, random.randint(0, end))
+
+    def recreate(self, random: Random) -> None:
+        """Let an operator delete the admitted topic; what is admitted next, once it was accepted, is all it holds."""
+        topic = self.world.admitted
+        if topic is not None:
+            self.loses_records = True
+            self.happened["recreation"] += 1
+            self.world.log.delete_topic(topic.name)
+            if random.random() < 0.8:
+                self.world.log.create_topic(topic.name, topic.partitions)
 
     def compact(self, random: Random) -> None:
         """Let the broker keep only the last admitted record of each key."""

@@ -8,20 +8,18 @@ from functools import cache
 from random import Random
 from typing import Any, Final, NamedTuple
 
-import orjson
 import pyarrow as pa
 
 from admitone.boundary.admission import BoundaryOptions
 from admitone.boundary.producers import STREAM
 from admitone.boundary.rules import envelope_rules
 from admitone.core.decisions import DISPOSING_ACTIONS, REASON_CODES, VERDICT_CODES, BlockState
-from admitone.core.envelope import timestamp_ms
-from admitone.core.moments import iso
 from admitone.ledger.books import books
 from admitone.ledger.decision_rows import Decision as Decided
 from admitone.ledger.model import SourceInfo
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.settings import Settings
+from admitone.simulation.events import RUNS, is_refused, read_event
 from admitone.simulation.evidence import SimulatedEvidence, url_of
 from admitone.simulation.ledger import SimulatedStore
 from admitone.simulation.log import SimulatedLog
@@ -29,7 +27,6 @@ from admitone.simulation.observed import (
     Account,
     Answer,
     Decision,
-    Event,
     Look,
     Observed,
     Place,
@@ -42,7 +39,6 @@ from admitone.simulation.simulated_clock import MachineClock, SimulatedTime
 from admitone.transport.port import OUTGOING_SCHEMA, Topic
 from admitone.transport.topic_contract import destination_contracts
 
-RUN: Final = "r"
 _BEGIN: Final = 1_767_607_200_000
 _MINUTE: Final = 60_000
 _RAW: Final = "raw.events"
@@ -60,6 +56,9 @@ class Setup(NamedTuple):
     eagerness: float
     evidence: bool
     compacted: bool
+    runs: int
+    refuses: bool
+    """Whether the broker refuses some records."""
 
 
 class World:
@@ -72,7 +71,9 @@ class World:
         self.machines = [MachineClock(self.time) for _ in range(5)]
         """The last of them is the broker, the one before it the database."""
         self.seen = Observed(setup.retention_ms)
-        self.log = SimulatedLog(self.machines[-1], self._readable)
+        self.log = SimulatedLog(
+            self.machines[-1], self._readable, self._refuses if setup.refuses else None
+        )
         self.store = SimulatedStore(self.schedule.call, self.machines[-2])
         self.evidence = SimulatedEvidence(self.schedule.call)
         settings, options = _settings(setup.compacted)
@@ -89,6 +90,7 @@ class World:
             self.raw,
         )
         self.went_back = 0
+        self._has_url = False
 
     @property
     def admitted(self) -> Topic | None:
@@ -98,6 +100,9 @@ class World:
 
     def with_evidence_by_url(self) -> None:
         """Let settings name the evidence store, for those who open it themselves."""
+        if self._has_url:
+            return
+        self._has_url = True
         settings = self.stores.settings
         by_url = settings.evidence.model_copy(update={"path": url_of(self.evidence)})
         dedup = settings.dedup.model_copy(update={"retention": self.setup.retention_ms})
@@ -159,7 +164,24 @@ class World:
             for run in books(self.stores.ledger)["runs"]
         )
         closed = frozenset(run for run, state in runs.items() if state == "CLOSED")
-        return Look(decisions, tuple(twice), accounts, closed, self.went_back, at_the_end)
+        listed, kept = self._evidence()
+        return Look(
+            decisions, tuple(twice), accounts, closed, self.went_back, at_the_end, listed, kept
+        )
+
+    def _evidence(self) -> tuple[frozenset[bytes], frozenset[bytes]]:
+        """Return the files that the ledger says are durable, and those that are, by their bytes; note who gave up."""
+        if not self.setup.evidence:
+            return frozenset(), frozenset()
+        listed = {file.checksum for file in self.stores.ledger.evidence_files()}
+        given_up = self.evidence.given_up()
+        for identity in given_up:
+            self.seen.given_up_for_good.setdefault(identity, len(self.seen.readable))
+        return frozenset(listed), self.evidence.checksums()
+
+    def was_closed(self, run: str) -> None:
+        """Note that an operator was told that a run is closed."""
+        self.seen.closed.setdefault(run, len(self.seen.readable))
 
     def restore(self, copy: bytes) -> None:
         """Put an older copy of the ledger in its place."""
@@ -219,7 +241,7 @@ class World:
             ) in enumerate(zip(*columns, strict=True)):
                 found = None
                 if place is not None:
-                    found = Place(self._id_of(block.destinations[route].topic), partition, place)
+                    found = Place(block.destinations[route].topic_id, partition, place)
                 yield (
                     Position(names[block.source], block.source.partition, offset),
                     Decision(
@@ -227,6 +249,9 @@ class World:
                         (block.block_id, ordinal) in disposed,
                     ),
                 )  # fmt: skip
+
+    def _refuses(self, topic: str, value: bytes | None) -> bool:
+        return topic == _TOPIC and is_refused(value)
 
     def _id_of(self, topic: str) -> str:
         return self.log.topic(topic).topic_id
@@ -244,29 +269,6 @@ class World:
 
 
 _VERDICTS = ("admitted", "duplicates", "replayed", "quarantined", "ambiguous")
-
-
-def event_of(name: str, payload: int, moment: int) -> bytes:
-    """Return an event as a producer writes it."""
-    metadata = {
-        "eventId": name, "eventType": "page_view", "source": "shop", "timestamp": iso(moment),
-        "partitionKey": name, "schemaVersion": 1, "runId": RUN,
-    }  # fmt: skip
-    return orjson.dumps({"metadata": metadata, "payload": {"url": "/a", "loadTimeMs": payload}})
-
-
-def read_event(value: bytes | None) -> Event | None:
-    """Return what a delivery or a record says; None where it is no event."""
-    try:
-        envelope: dict[str, Any] = orjson.loads(value or b"")
-        metadata = envelope["metadata"]
-        moment = timestamp_ms(metadata["timestamp"])
-        assert moment is not None
-        return Event(
-            metadata["runId"], metadata["eventId"], orjson.dumps(envelope["payload"]), moment
-        )
-    except (orjson.JSONDecodeError, KeyError):
-        return None
 
 
 def _name(info: SourceInfo) -> str:
@@ -287,7 +289,7 @@ def _settings(compacted: bool) -> tuple[Settings, BoundaryOptions]:
         # Compaction is not configured: an operator of the brokers sets it.
         entry |= {"record_key": "business_key"}
     settings = Settings(
-        pipeline={"run_id": RUN, "claim_lease": 1_000, "quarantine_limit": 1.0},  # type: ignore[arg-type]
+        pipeline={"run_id": RUNS[0], "claim_lease": 1_000, "quarantine_limit": 1.0},  # type: ignore[arg-type]
         topics=(entry,),  # type: ignore[arg-type]
     )
     options = BoundaryOptions(
