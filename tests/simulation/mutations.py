@@ -7,17 +7,36 @@ from typing import Any, Final
 
 import pytest
 
-from admitone.boundary import admission, doors, publish, reconciliation, recover
+from admitone.boundary import (
+    admission,
+    doors,
+    ledger_age,
+    publish,
+    reconciliation,
+    recover,
+    seen_before,
+)
+from admitone.boundary.admission import Boundary
+from admitone.boundary.partition import OwnedPartition
+from admitone.boundary.producers import DOOR, RELEASE_DOOR
 from admitone.boundary.publish import Placed
+from admitone.boundary.read import ReadBlock
+from admitone.boundary.restore import read_back, restored_partition
+from admitone.boundary.restore.log_contents import known_ends
+from admitone.boundary.restore.operator_decisions import OperatorDecisions
 from admitone.boundary.topic_partition import TopicPartition
 from admitone.core import decisions
 from admitone.core.decisions import AdmissionState, Meaning
-from admitone.evidence.audit import closing
-from admitone.ledger import block_transactions, segments, sources
+from admitone.core.errors import NotWritten, RecordsRefused, ServiceUnreachable
+from admitone.evidence.audit import closing, repair
+from admitone.ledger import activity, block_transactions, segments, sources
+from admitone.ledger.model import Block, Claimed, KnownEnds, Source
+from admitone.ledger.sqlite.rows import SqliteRows
 from admitone.ledger.stored_ledger import StoredLedger
+from admitone.simulation import participants
 from admitone.simulation.drawn_history import run_history
 from admitone.simulation.log import SimulatedLog
-from admitone.simulation.promises import SAFETY
+from admitone.simulation.schedule import Schedule
 from admitone.transport.port import Topic
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -79,6 +98,12 @@ def epochs_and_marks_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(block_transactions, "owned", owned)
     patch.setattr(sources, "owned", owned)
     patch.setattr(block_transactions, "must_be_at", lambda *_: None)
+    change = SqliteRows.change
+
+    def changed(self: SqliteRows, statement: str, *values: Any) -> int:
+        return change(self, statement.replace("AND mark < %s", "AND %s IS NOT NULL"), *values)
+
+    patch.setattr(SqliteRows, "change", changed)
 
 
 def identity_in_flight_counts_as_settled(patch: pytest.MonkeyPatch) -> None:
@@ -144,7 +169,157 @@ def epoch_not_read_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredLedger, "check_epoch", lambda *_: None)
 
 
-MUTATIONS: Final[tuple[Mutation, ...]] = (
+def restore_notes_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Let only the process that reads a ledger back know from which ends it does."""
+
+    def begin(boundary: Boundary, topic: Topic) -> KnownEnds:
+        boundary.register(topic)
+        mine = read_back.sources_of(boundary)
+        in_flight = [block for block in boundary.in_flight() if block.source in mine]
+        return known_ends(boundary.ledger, in_flight)
+
+    patch.setattr(read_back, "begin", begin)
+
+
+def restore_claims_with_present_ends(patch: pytest.MonkeyPatch) -> None:
+    """Let a block that is read back be looked for behind where it already lies."""
+    patch.setattr(restored_partition.Restoring, "_as_known", lambda _self, place: place)
+
+
+def releases_are_not_read_back(patch: pytest.MonkeyPatch) -> None:
+    """Leave out what was released, so that its numbers start again."""
+    _without_producers(patch, lambda topic: topic.startswith(f"{RELEASE_DOOR}:"))
+
+
+def releases_from_the_door_are_not_read_back(patch: pytest.MonkeyPatch) -> None:
+    """Leave out what came through the synchronous door and was released."""
+    _without_producers(patch, lambda topic: topic == f"{RELEASE_DOOR}:{DOOR}")
+
+
+def _without_producers(patch: pytest.MonkeyPatch, left_out: Callable[[str], bool]) -> None:
+    known = read_back.producers_of
+
+    def fewer(*asked: Any) -> dict[int, Any]:
+        return {
+            number: each for number, each in known(*asked).items() if not left_out(each.topic)
+        }
+
+    for module in (read_back, ledger_age):
+        patch.setattr(module, "producers_of", fewer)
+
+
+def operators_decisions_are_not_read_back(patch: pytest.MonkeyPatch) -> None:
+    """Forget, with a restored ledger, what operators gave up and closed since the copy."""
+    forgotten = classmethod(lambda cls, *_: cls({}, {}, {}))
+    patch.setattr(OperatorDecisions, "read", forgotten)
+
+
+def door_takes_an_older_ledger(patch: pytest.MonkeyPatch) -> None:
+    """Open the synchronous door on a ledger that is older than the log."""
+    patch.setattr(doors, "refuse_older_ledger", lambda *_: None)
+
+
+def operators_change_an_older_ledger(patch: pytest.MonkeyPatch) -> None:
+    """Let operators close, repair, release, discard and give up on a ledger that is older than its log."""
+    patch.setattr(participants, "must_know_its_log", lambda *_: None)
+
+
+def unknown_evidence_is_deleted(patch: pytest.MonkeyPatch) -> None:
+    """Delete evidence that the ledger does not know, instead of setting it aside."""
+
+    def delete(store: Any, path: str) -> None:
+        store.delete(path)
+
+    for module in (repair, closing):
+        patch.setattr(module, "set_aside", delete)
+
+
+def ledger_that_went_back_is_taken(patch: pytest.MonkeyPatch) -> None:
+    """Compare nothing that was seen before with what a ledger says now."""
+    patch.setattr(seen_before, "refuse_less", lambda *_: None)
+    patch.setattr(seen_before, "_refuse_another", lambda *_: None)
+
+
+def activity_by_the_clock(patch: pytest.MonkeyPatch) -> None:
+    """Take a source for idle by the moments of two blocks, whatever happened to the clock between them."""
+
+    def passed(rows: Any, duration_ms: int, first: int, last: int) -> bool:
+        (begin,), (end,) = (
+            rows.first("SELECT claimed_at FROM block WHERE block_id = %s", block) or (0,)
+            for block in (first, last)
+        )
+        return bool(end - begin > duration_ms)
+
+    patch.setattr(activity, "_has_passed", passed)
+
+
+def leases_by_workers_clocks(patch: pytest.MonkeyPatch) -> None:
+    """Seize a block whose lease ran out by the clock of the worker that waits; its holder need not be fenced."""
+
+    def outlasted(self: Boundary, block: Block) -> bool:
+        return self.clock() - block.claimed_at > self.options.claim_lease_ms
+
+    patch.setattr(Boundary, "has_outlasted_its_lease", outlasted)
+
+
+def next_transaction_without_a_fence(patch: pytest.MonkeyPatch) -> None:
+    """Begin a transaction while a request to end the one before may still arrive."""
+    patch.setattr(Schedule, "was_repeated", lambda _: False)
+
+
+def failed_append_is_taken_for_absent(patch: pytest.MonkeyPatch) -> None:
+    """Take what failed behind the begin of a transaction for not written."""
+    append = participants.CalledLog.append
+
+    def absent(self: participants.CalledLog, *asked: Any) -> Any:
+        try:
+            return append(self, *asked)
+        except ServiceUnreachable as silence:
+            raise NotWritten(silence.problem) from silence
+
+    patch.setattr(participants.CalledLog, "append", absent)
+
+
+def compaction_is_not_asked_for(patch: pytest.MonkeyPatch) -> None:
+    """Take what a compacted topic does not hold for absent."""
+    patch.setattr(publish, "_compacts", lambda *_: False)
+
+
+def refusal_ends_a_late_publish(patch: pytest.MonkeyPatch) -> None:
+    """Do not publish the rest late where the broker refuses a record."""
+
+    def leave_out(_self: Any, _epoch: int, refusal: RecordsRefused) -> None:
+        raise refusal
+
+    patch.setattr(reconciliation._Search, "_leave_out", leave_out)
+
+
+def query_notes_ends_of_the_log(patch: pytest.MonkeyPatch) -> None:
+    """Note the ends of the log as read, beyond what tasks were given."""
+    note_read = participants._note_read
+
+    def noted(boundary: Boundary, topic: Topic, ends: Any) -> dict[Source, int]:
+        found = boundary.transport.ends(topic, readable=True)
+        return note_read(boundary, topic, dict(enumerate(found)))
+
+    patch.setattr(participants, "_note_read", noted)
+
+
+def waits_with_claims(patch: pytest.MonkeyPatch) -> None:
+    """Wait for another source's block with what was claimed before it, however long that takes."""
+    claim = OwnedPartition._claim
+
+    def waiting(self: OwnedPartition, block: ReadBlock, places: Any) -> Any:
+        piece, claimed = claim(self, block, places)
+        if isinstance(claimed, Claimed) and piece.facts.num_rows < block.facts.num_rows:
+            while any(each.source != self.source for each in self._boundary.in_flight()):
+                self._boundary.pause(1.0)
+        return piece, claimed
+
+    patch.setattr(OwnedPartition, "_claim", waiting)
+
+
+SAFETY_MUTATIONS: Final[tuple[Mutation, ...]] = (
     no_fence,
     look_skipped,
     look_stops_at_the_last_stable_offset,
@@ -157,20 +332,41 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     keys_expire_at_once,
     gate_is_always_green,
     epoch_not_read_again,
+    restore_notes_nothing,
+    restore_claims_with_present_ends,
+    releases_are_not_read_back,
+    releases_from_the_door_are_not_read_back,
+    operators_decisions_are_not_read_back,
+    door_takes_an_older_ledger,
+    operators_change_an_older_ledger,
+    unknown_evidence_is_deleted,
+    activity_by_the_clock,
+    leases_by_workers_clocks,
+    next_transaction_without_a_fence,
+    failed_append_is_taken_for_absent,
+    compaction_is_not_asked_for,
+    refusal_ends_a_late_publish,
+    query_notes_ends_of_the_log,
+    waits_with_claims,
+    ledger_that_went_back_is_taken,
 )
+CARELESS: Final = frozenset({ledger_that_went_back_is_taken})
+"""Found where operators restore a ledger while everything runs on."""
+MUTATIONS = SAFETY_MUTATIONS
 
 
-def first_broken(mutation: Mutation, *likely: int) -> int | None:
+def first_broken(mutation: Mutation, *likely: int, until: int = 1_000) -> int | None:
     """Return a seed whose history breaks a promise only once the remedy is taken out; likely ones are tried first."""
-    for seed in (*likely, *range(1_000)):
+    careless = mutation in CARELESS
+    for seed in (*likely, *range(until)):
         with pytest.MonkeyPatch.context() as patch:
             mutation(patch)
-            broken = is_unsafe(seed)
-        if broken and not is_unsafe(seed):
+            broken = is_broken(seed, careless=careless)
+        if broken and not is_broken(seed, careless=careless):
             return seed
     return None
 
 
-def is_unsafe(seed: int) -> bool:
-    """Tell whether something happens in a history that must never happen."""
-    return any(each.kind == SAFETY for each in run_history(seed).violations)
+def is_broken(seed: int, *, careless: bool = False) -> bool:
+    """Tell whether a history breaks a promise."""
+    return bool(run_history(seed, careless=careless).violations)

@@ -61,7 +61,7 @@ def test_every_kind_of_step_is_drawn() -> None:
     drawn |= {step for seed in range(100) for step in steps_of(seed, careless=True)[1]}
     kinds = {
         "deliver", "request", "query", "reconcile", "release", "discard", "give_up", "close",
-        "write_evidence", "fault", "kill", "jump", "hide", "truncate", "compact", "back_up", "restore",
+        "write_evidence", "repair", "recreate", "fault", "overtake", "kill", "jump", "hide", "truncate", "compact", "back_up", "restore",
         "restore_beside", "later", "look",
     }  # fmt: skip
 

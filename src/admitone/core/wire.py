@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -95,6 +96,7 @@ class StreamMetadata(NamedTuple):
         return None if found.partition < 0 or found.offset < 0 else found
 
 
+@lru_cache(maxsize=1_024)
 def producer_id(pipeline: str, stream: str, cluster: str, topic_id: str) -> int:
     """Return the stable id of a producer reading one incarnation of one topic.
 

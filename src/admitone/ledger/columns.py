@@ -103,7 +103,7 @@ def _add_column(digest: hashlib._Hash, column: pa.Array) -> None:
         digest.update(np.packbits(np.asarray(column.is_valid())).tobytes())
         column = column.drop_null()
     else:
-        digest.update(np.packbits(np.ones(len(column), dtype=bool)).tobytes())
+        digest.update(_all_there(len(column)))
     if pa.types.is_list(column.type):
         digest.update(np.asarray(pc.list_value_length(column)).tobytes())
         entries = column.flatten()
@@ -117,7 +117,13 @@ def _add_column(digest: hashlib._Hash, column: pa.Array) -> None:
     elif pa.types.is_timestamp(column.type):
         digest.update(np.asarray(column.cast(pa.int64())).tobytes())
     else:
-        digest.update(np.asarray(column).tobytes())
+        digest.update(column.to_numpy(zero_copy_only=False).tobytes())
+
+
+def _all_there(size: int) -> bytes:
+    """Return the bits of so many values that are all there."""
+    whole, rest = divmod(size, 8)
+    return b"\xff" * whole + (bytes([0xFF00 >> rest & 0xFF]) if rest else b"")
 
 
 def string_bytes(column: pa.StringArray) -> memoryview:

@@ -14,13 +14,18 @@ from typing import Final, NamedTuple
 
 from admitone.simulation.promises import Violation, violations
 from admitone.simulation.steps import Step, Steps
+from admitone.simulation.stories import STORIES, Story
 from admitone.simulation.world import LONG, SHORT, Setup, World
 
 _ROUNDS: Final = 6
 _MINUTE: Final = 60_000
 _MOST_CALLS: Final = 3_000
+_STEPS: Final = (0, 1, 1, 2, 2, 3, 5)
+"""How many steps follow the first two: most of what can go wrong takes few, and what is short is soon over."""
+_BESIDE: Final = (0, 0, 1, 2)
+"""How many steps happen among those of a story."""
 _OFTEN: Final[dict[Step, float]] = {
-    Steps.deliver: 4, Steps.query: 5, Steps.request: 3, Steps.fault: 8, Steps.kill: 2,
+    Steps.deliver: 4, Steps.query: 5, Steps.request: 3, Steps.fault: 8, Steps.overtake: 3, Steps.kill: 2,
     Steps.reconcile: 1.5, Steps.release: 0.8, Steps.discard: 0.4, Steps.give_up: 0.2, Steps.look: 0.5,
     Steps.jump: 0.4, Steps.hide: 0.4, Steps.later: 0.4,
 }  # fmt: skip
@@ -41,24 +46,40 @@ class Told(NamedTuple):
 def steps_of(seed: int, *, careless: bool = False) -> tuple[Setup, list[Step]]:
     """Return what a seed decides: on what a history is run, and its steps.
 
-    Careless operators restore a ledger while everything runs on.
+    Most are drawn step by step; some tell one of the stories in which something broke before. Careless operators
+    restore a ledger while everything runs on.
     """
     random = Random(f"{seed}/setup")
-    restores = random.random() < 0.15
-    retention = random.choice((LONG, LONG, LONG, SHORT))
+    restores = random.random() < 0.08
     setup = Setup(
         partitions=random.choice((1, 2)),
         max_block=random.choice((1, 2, 3, 8)),
-        retention_ms=retention,
+        retention_ms=random.choice((LONG, LONG, LONG, SHORT)),
         cache=random.choice((0, 16)),
         eagerness=random.choice((0.0, 0.5, 0.9)),
-        evidence=random.random() < (0.5 if restores else 0.03),
+        evidence=random.random() < (0.5 if restores else 0.02),
         compacted=random.random() < 0.05,
         runs=random.choice((1, 1, 2)),
+        contradicts=random.choice((0.15, 0.15, 0.5)),
         refuses=random.random() < 0.2,
     )
+    story: Story | None = random.choice(STORIES) if random.random() < 0.25 else None
+    if story is not None:
+        setup = setup._replace(**story.setup)
+    weights = _weights(random, setup)
+    drawn = random.choices(
+        [*weights], [*weights.values()], k=random.choice(_BESIDE if story else _STEPS)
+    )
+    if story is not None:
+        return setup, _mixed(random, story.steps, drawn, careless=careless)
+    if restores:
+        drawn = _with_a_restore(random, drawn)
+    return setup, _as_told(careless, [Steps.deliver, Steps.query, *drawn])
+
+
+def _weights(random: Random, setup: Setup) -> dict[Step, float]:
     weights = dict(_OFTEN)
-    if retention == SHORT:
+    if setup.retention_ms == SHORT:
         weights[Steps.later] = 2
     if setup.evidence:
         weights |= {Steps.close: 2, Steps.write_evidence: 1, Steps.repair: 0.5}
@@ -68,25 +89,31 @@ def steps_of(seed: int, *, careless: bool = False) -> tuple[Setup, list[Step]]:
         weights[random.choice((Steps.truncate, Steps.recreate))] = 1
     if random.random() < 0.1:
         weights |= {Steps.hide: 4, Steps.give_up: 1}
-    drawn = random.choices([*weights], [*weights.values()], k=random.randint(1, 5))
-    if restores:
-        drawn = _with_a_restore(random, drawn, careless=careless)
-    return setup, [Steps.deliver, Steps.query, *drawn]
+    return weights
 
 
-def _with_a_restore(random: Random, drawn: list[Step], *, careless: bool) -> list[Step]:
-    """Return steps among which the ledger is copied, and put back after some that operators took meanwhile."""
-    copied, restored = sorted(random.sample(range(len(drawn) + 1), 2))
-    meanwhile = random.choices(
-        (Steps.release, Steps.give_up, Steps.request, Steps.query), k=random.randint(0, 2)
-    )
-    # It may be read back at once, and be interrupted.
+def _with_a_restore(random: Random, drawn: list[Step]) -> list[Step]:
+    """Return steps among which the ledger is copied and, some steps later, put back."""
+    copied, restored = sorted(random.randint(0, len(drawn)) for _ in range(2))
     then = random.choice(([], [Steps.reconcile], [Steps.reconcile, Steps.kill]))
-    put_back = Steps.restore_beside if careless else Steps.restore
     return [
-        *drawn[:copied], Steps.back_up, *drawn[copied:restored], *meanwhile,
-        put_back, *then, *drawn[restored:],
+        *drawn[:copied], Steps.back_up, *drawn[copied:restored], Steps.restore, *then, *drawn[restored:],
     ]  # fmt: skip
+
+
+def _mixed(
+    random: Random, story: Sequence[Step], drawn: Sequence[Step], *, careless: bool
+) -> list[Step]:
+    """Return the steps of a story with others among them."""
+    mixed = list(story)
+    for step in drawn:
+        mixed.insert(random.randint(1, len(mixed)), step)
+    return _as_told(careless, mixed)
+
+
+def _as_told(careless: bool, steps: list[Step]) -> list[Step]:
+    """Return steps, with ledgers restored while everything runs on where operators are careless."""
+    return [Steps.restore_beside if careless and s is Steps.restore else s for s in steps]
 
 
 def run_history(seed: int, chosen: Sequence[int] | None = None, *, careless: bool = False) -> Told:
@@ -122,7 +149,7 @@ def _finish(world: World, steps: Steps) -> None:
     for left in reversed(range(_ROUNDS)):
         schedule.run(_MOST_CALLS)
         done = not (world.undecided() or steps.unanswered or world.unsettled() or steps.is_behind)
-        if schedule.participants and not left:
+        if schedule.participants:
             world.seen.stuck = f"{schedule.participants[0].name} makes calls without end"
         if done or not left:
             return

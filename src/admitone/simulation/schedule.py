@@ -160,9 +160,9 @@ class Schedule:
                     return
                 continue
             if last not in ready or self.random.random() > self.eagerness:
-                last = ready[self.random.randrange(len(ready))]
+                last = ready[int(self.random.random() * len(ready))]
             assert last is not None
-            self.time.pass_by(self.random.randrange(_LONGEST_STEP_MS))
+            self.time.pass_by(int(self.random.random() * _LONGEST_STEP_MS))
             self._current = last
             last.greenlet.switch()
             self._current = None
@@ -215,6 +215,8 @@ class Schedule:
 
     def _fault_at(self, name: str) -> Fault | None:
         """Return the fault whose call this is; it strikes once."""
+        if not self._faults:
+            return None
         for fault in self._faults:
             if name.startswith(fault.of):
                 fault.at -= 1

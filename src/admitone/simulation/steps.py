@@ -74,7 +74,7 @@ class Steps:
                 self._first_time[event] = self.world.time.now - random.randrange(_MINUTE)
             moment = self._first_time[event]
             self.world.seen.newest = max(self.world.seen.newest, moment)
-            (payload,) = random.choices(_PAYLOADS, (0.85, 0.15, 0.15 if setup.refuses else 0))
+            (payload,) = random.choices(_PAYLOADS, (1 - setup.contradicts, setup.contradicts, 0.15 * setup.refuses))
             if payload == REFUSED:
                 self.world.seen.unpublishable.add(event)
             found.append(event_of(*event, payload, moment))
@@ -164,6 +164,26 @@ class Steps:
         kind, at, length = random.choice(FAULTS), random.randint(1, furthest), random.randint(1, 80)
         self.world.schedule.strike(Fault(kind, at, length, of))
 
+    def overtake(self, random: Random) -> None:
+        """Suspend whoever is about to write, and let a successor start meanwhile."""
+        of = random.choice(("log.init", "log.write", "log.commit", "ledger.write", "ledger.write"))
+        fault = Fault("suspend", random.randint(1, 3), random.randint(20, 120), of)
+        self.world.schedule.strike(fault)
+        self.start_query(self._machine(random), 8)
+
+    def suspend(self, random: Random) -> None:
+        """Suspend whoever makes one of the next calls that write, for long."""
+        of = random.choice(("log.commit", "ledger.write", "ledger.write"))
+        self.world.schedule.strike(
+            Fault("suspend", random.randint(1, 14), random.randint(80, 300), of)
+        )
+
+    def lose(self, random: Random) -> None:
+        """Lose the answer to one of the next requests to commit, or let the request itself come late or twice."""
+        kind = random.choice(("lost", "unsent", "late", "repeated", "repeated"))
+        fault = Fault(kind, random.randint(1, 2), random.randint(1, 20), "log.commit")
+        self.world.schedule.strike(fault)
+
     def kill(self, random: Random) -> None:
         """End a participant where it stands."""
         running = self.world.schedule.participants
@@ -211,7 +231,14 @@ class Steps:
             self.world.log.compact(topic)
 
     def back_up(self, random: Random) -> None:
-        """Copy the ledger."""
+        """Copy the ledger in the middle of what happens, some calls from now."""
+        self.world.schedule.later(random.randrange(60), self._back_up)
+
+    def copy(self, random: Random) -> None:
+        """Copy the ledger now."""
+        self._back_up()
+
+    def _back_up(self) -> None:
         self._copy = self.world.store.backup()
 
     def restore(self, random: Random) -> None:
@@ -239,6 +266,10 @@ class Steps:
         self.world.time.pass_by(milliseconds)
         if milliseconds >= _TRANSACTION_TIMEOUT_MS:
             self.world.log.time_out()
+
+    def finish(self, random: Random) -> None:
+        """Let everybody come to an end who can."""
+        self.world.schedule.run(400)
 
     def look(self, random: Random) -> None:
         """Ask the ledger for everything it has decided."""

@@ -57,6 +57,8 @@ class Setup(NamedTuple):
     evidence: bool
     compacted: bool
     runs: int
+    contradicts: float
+    """How often an event has another payload than its first one."""
     refuses: bool
     """Whether the broker refuses some records."""
 

@@ -26,6 +26,8 @@ _WORDS = (
     ("%%", "%"),
 )
 _LARGEST_INTEGER = (1 << 63) - 1
+_PLAIN = frozenset({int, str, bytes, type(None)})
+"""What SQLite takes as it is."""
 _TAKES_DELIVERIES = RunState(is_closed=False, was_closed=False)
 
 
@@ -169,7 +171,7 @@ def in_sqlite(statement: str) -> str:
 
 
 def _stored(values: Sequence[Any]) -> list[Any]:
-    return [_stored_value(value) for value in values]
+    return [value if type(value) in _PLAIN else _stored_value(value) for value in values]
 
 
 def _stored_value(value: Any) -> Any:
