@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -29,8 +30,8 @@ from admitone.core import decisions
 from admitone.core.decisions import AdmissionState, Meaning
 from admitone.core.errors import NotWritten, RecordsRefused, ServiceUnreachable
 from admitone.evidence.audit import closing, repair
-from admitone.ledger import activity, block_transactions, segments, sources
-from admitone.ledger.model import Block, Claimed, KnownEnds, Source
+from admitone.ledger import activity, block_transactions, resolutions, segments, sources
+from admitone.ledger.model import Block, Claimed, KnownEnds, Mark, Source
 from admitone.ledger.sqlite.rows import SqliteRows
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.simulation import participants
@@ -95,8 +96,8 @@ def epochs_and_marks_not_compared(patch: pytest.MonkeyPatch) -> None:
         )
         return row
 
-    patch.setattr(block_transactions, "owned", owned)
-    patch.setattr(sources, "owned", owned)
+    for module in (block_transactions, sources, resolutions):
+        patch.setattr(module, "owned", owned)
     patch.setattr(block_transactions, "must_be_at", lambda *_: None)
     change = SqliteRows.change
 
@@ -165,12 +166,28 @@ def gate_is_always_green(patch: pytest.MonkeyPatch) -> None:
 
 
 def epoch_not_read_again(patch: pytest.MonkeyPatch) -> None:
-    """Go on after the fence without asking whether another one came later."""
+    """Go on after the fence without asking whether another one came later, also when something is written.
+
+    The ledger compares epochs at each write, so each of them alone is enough.
+    """
     patch.setattr(StoredLedger, "check_epoch", lambda *_: None)
+    owned = sources.owned
+
+    def any_epoch(rows: Any, source: Any, epoch: int, *, lock: bool = True) -> Any:
+        (held,) = rows.first(
+            "SELECT epoch FROM source WHERE producer_id = %s AND partition = %s", *source
+        )
+        return owned(rows, source, held, lock=lock)
+
+    for module in (block_transactions, sources, resolutions):
+        patch.setattr(module, "owned", any_epoch)
 
 
 def restore_notes_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Let only the process that reads a ledger back know from which ends it does."""
+    """Let only the process that reads a ledger back know from which ends it does.
+
+    Neither the note nor the blocks it claims say so; each of them alone is enough for the next one.
+    """
 
     def begin(boundary: Boundary, topic: Topic) -> KnownEnds:
         boundary.register(topic)
@@ -179,10 +196,6 @@ def restore_notes_nothing(patch: pytest.MonkeyPatch) -> None:
         return known_ends(boundary.ledger, in_flight)
 
     patch.setattr(read_back, "begin", begin)
-
-
-def restore_claims_with_present_ends(patch: pytest.MonkeyPatch) -> None:
-    """Let a block that is read back be looked for behind where it already lies."""
     patch.setattr(restored_partition.Restoring, "_as_known", lambda _self, place: place)
 
 
@@ -241,7 +254,10 @@ def ledger_that_went_back_is_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def activity_by_the_clock(patch: pytest.MonkeyPatch) -> None:
-    """Take a source for idle by the moments of two blocks, whatever happened to the clock between them."""
+    """Take a source for idle by the moments of two blocks, whatever happened to the clock between them.
+
+    What is dropped too early is then called too old. Taken out with it: whoever is behind would admit it again.
+    """
 
     def passed(rows: Any, duration_ms: int, first: int, last: int) -> bool:
         (begin,), (end,) = (
@@ -251,10 +267,24 @@ def activity_by_the_clock(patch: pytest.MonkeyPatch) -> None:
         return bool(end - begin > duration_ms)
 
     patch.setattr(activity, "_has_passed", passed)
+    mark, must_be_at = StoredLedger.mark, block_transactions.must_be_at
+
+    def not_forgotten(self: StoredLedger, source: Source) -> Mark:
+        return replace(mark(self, source), forgotten_before=None)
+
+    def compared(source: Source, expected: Mark, found: Mark, in_flight: int | None) -> None:
+        must_be_at(source, expected, replace(found, forgotten_before=None), in_flight)
+
+    patch.setattr(StoredLedger, "mark", not_forgotten)
+    patch.setattr(block_transactions, "must_be_at", compared)
 
 
 def leases_by_workers_clocks(patch: pytest.MonkeyPatch) -> None:
-    """Seize a block whose lease ran out by the clock of the worker that waits; its holder need not be fenced."""
+    """Seize a block whose lease ran out by the clock of the worker that waits.
+
+    A wrong guess is harmless as long as the one who seizes fences, so the fence is taken out with it.
+    """
+    no_fence(patch)
 
     def outlasted(self: Boundary, block: Block) -> bool:
         return self.clock() - block.claimed_at > self.options.claim_lease_ms
@@ -333,7 +363,6 @@ SAFETY_MUTATIONS: Final[tuple[Mutation, ...]] = (
     gate_is_always_green,
     epoch_not_read_again,
     restore_notes_nothing,
-    restore_claims_with_present_ends,
     releases_are_not_read_back,
     releases_from_the_door_are_not_read_back,
     operators_decisions_are_not_read_back,

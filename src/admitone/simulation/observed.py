@@ -124,3 +124,8 @@ class Observed:
     """Requests that got no answer at the end."""
     stuck: str = ""
     """Why participants could not go on although nothing fails any more."""
+
+    def decided_again(self, event: Event) -> None:
+        """Note that an older ledger admitted something before it was told what operators decided since its copy."""
+        self.closed.pop(event.run, None)
+        self.given_up_for_good.pop(event.identity, None)

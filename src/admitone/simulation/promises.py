@@ -84,9 +84,11 @@ def _changed(seen: Observed) -> Iterator[Violation]:
                         SAFETY, 3, f"the decision about {position} vanished: {decision}"
                     )
             elif decision.verdict != _OPEN and _said(now) != _said(decision):
-                # At a door an older ledger gives numbers out again, but for those of admissions.
+                # At a door an older ledger gives numbers out again, but for those of admissions. What the broker
+                # refused is nowhere, so an older ledger decides it again.
                 again = before.went_back != after.went_back and (
                     now.verdict == _OPEN
+                    or decision.reason == "PUBLISH_FAILED"
                     or (position not in seen.delivered and decision.verdict != "ADMITTED")
                 )
                 if not again:

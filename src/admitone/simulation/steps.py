@@ -22,6 +22,7 @@ _NAMES: Final = 4
 _PAYLOADS: Final = (0, 1, REFUSED)
 _WHERE: Final = (("", 40), ("log.write", 3), ("log.commit", 3), ("ledger.write", 10))
 """At which calls faults strike, and how far ahead: where something is written more often than where it is read."""
+_APPENDING: Final = ("log.write", "log.commit")
 _TRANSACTION_TIMEOUT_MS: Final = _MINUTE
 
 Step = Callable[["Steps", Random], None]
@@ -34,8 +35,6 @@ class Steps:
     world: World
     unanswered: list[list[bytes]] = field(default_factory=list)
     """The requests whose clients were told nothing yet."""
-    is_behind: bool = False
-    """Whether the ledger was restored and has not caught up with the log yet."""
     loses_records: bool = False
     """Whether the log lost records, so that not everything can be found out any more."""
     happened: Counter[str] = field(default_factory=Counter)
@@ -49,6 +48,11 @@ class Steps:
         """Append events to the raw log."""
         for partition in range(self.world.setup.partitions):
             self.world.deliver(partition, self._events(random, 2))
+
+    def deliver_to_one(self, random: Random) -> None:
+        """Append events to one partition of the raw log, so that the others fall behind."""
+        partition = random.randrange(self.world.setup.partitions)
+        self.world.deliver(partition, self._events(random, 2))
 
     def request(self, random: Random) -> None:
         """Send requests to a slot of the synchronous door, some of them again."""
@@ -74,7 +78,7 @@ class Steps:
                 self._first_time[event] = self.world.time.now - random.randrange(_MINUTE)
             moment = self._first_time[event]
             self.world.seen.newest = max(self.world.seen.newest, moment)
-            (payload,) = random.choices(_PAYLOADS, (1 - setup.contradicts, setup.contradicts, 0.15 * setup.refuses))
+            (payload,) = random.choices(_PAYLOADS, (1 - setup.contradicts, setup.contradicts, setup.refuses))
             if payload == REFUSED:
                 self.world.seen.unpublishable.add(event)
             found.append(event_of(*event, payload, moment))
@@ -89,7 +93,7 @@ class Steps:
 
     def query(self, random: Random) -> None:
         """Start the streaming query, beside one that may still run; its checkpoint may be an old one."""
-        if self.is_behind and random.random() < 0.8:
+        if self.world.is_behind and random.random() < 0.8:
             return
         rolled_back = random.choice((0, 0, 3))
         self.happened["checkpoint"] += bool(rolled_back)
@@ -109,13 +113,13 @@ class Steps:
     def start_reconciliation(self, clock: Clock) -> None:
         """Resolve what is unsettled; a restored ledger catches up first."""
         stores = self.world.stores
-        if self.is_behind:
+        if self.world.is_behind:
             self._start("reading-back", lambda: work.reading_back(stores, clock, self._caught_up))
         else:
             self._start("reconcile", lambda: work.reconciliation(stores, clock))
 
     def _caught_up(self) -> None:
-        self.is_behind = False
+        self.world.is_behind = False
 
     def release(self, random: Random) -> None:
         """Let an operator deliver again what is in quarantine."""
@@ -179,9 +183,13 @@ class Steps:
         )
 
     def lose(self, random: Random) -> None:
-        """Lose the answer to one of the next requests to commit, or let the request itself come late or twice."""
-        kind = random.choice(("lost", "unsent", "late", "repeated", "repeated"))
-        fault = Fault(kind, random.randint(1, 2), random.randint(1, 20), "log.commit")
+        """Lose one of the next appends or the answer to it, or let its end come late."""
+        kind, of = random.choice(("lost", "unsent", "late")), random.choice(_APPENDING)
+        self.world.schedule.strike(Fault(kind, random.randint(1, 3), random.randint(1, 20), of))
+
+    def repeat(self, random: Random) -> None:
+        """Let one of the next requests to commit arrive twice, about when the next append is under way."""
+        fault = Fault("repeated", random.randint(1, 2), random.randint(5, 12), "log.commit")
         self.world.schedule.strike(fault)
 
     def kill(self, random: Random) -> None:
@@ -200,7 +208,7 @@ class Steps:
     def hide(self, random: Random) -> None:
         """Let another application's open transaction hide what is committed behind it."""
         self.happened["hidden"] += 1
-        self.world.open_elsewhere(random.randint(1, 60))
+        self.world.open_elsewhere(random.randint(1, 90))
 
     def truncate(self, random: Random) -> None:
         """Let the broker drop the oldest admitted records."""
@@ -253,7 +261,7 @@ class Steps:
             return
         self.happened["restore"] += 1
         self.world.restore(self._copy)
-        self.is_behind = True
+        self.world.is_behind = True
 
     # What else happens.
 

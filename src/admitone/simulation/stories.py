@@ -30,29 +30,30 @@ _RELEASED_SINCE_THE_COPY: Final = Story(
      Steps.release, Steps.finish, Steps.restore, Steps.reconcile, Steps.finish, Steps.request, Steps.release),
 )  # fmt: skip
 _CLOSED_SINCE_THE_COPY: Final = Story(
-    {"evidence": True, "contradicts": 0.0, "refuses": False},
+    {"evidence": True, "contradicts": 0.0, "refuses": 0.0},
     (Steps.deliver, Steps.query, Steps.finish, Steps.copy, Steps.request, Steps.finish, Steps.close, Steps.finish,
      Steps.restore, Steps.reconcile, Steps.finish, Steps.repair, Steps.deliver, Steps.query),
 )  # fmt: skip
 _GIVEN_UP_SINCE_THE_COPY: Final = Story(
     {"evidence": True},
-    (Steps.deliver, Steps.query, Steps.finish, Steps.deliver, Steps.hide, Steps.lose, Steps.query, Steps.finish,
+    (Steps.deliver, Steps.query, Steps.finish, Steps.deliver, Steps.lose, Steps.query, Steps.hide, Steps.finish,
      Steps.copy, Steps.give_up, Steps.finish, Steps.write_evidence, Steps.finish, Steps.restore, Steps.reconcile,
      Steps.finish, Steps.reconcile),
 )  # fmt: skip
 _UNKNOWN_FATE: Final = Story(
-    {"refuses": True, "contradicts": 0.15},
-    (Steps.deliver, Steps.query, Steps.finish, Steps.deliver, Steps.hide, Steps.lose, Steps.query, Steps.finish,
-     Steps.reconcile),
+    {"refuses": 0.4, "contradicts": 0.1},
+    (Steps.deliver, Steps.query, Steps.finish, Steps.deliver, Steps.deliver, Steps.lose, Steps.query, Steps.hide,
+     Steps.finish, Steps.reconcile),
 )  # fmt: skip
 _COMPACTED: Final = Story(
-    {"compacted": True, "contradicts": 0.0},
-    (Steps.deliver, Steps.query, Steps.finish, Steps.deliver, Steps.lose, Steps.query, Steps.deliver, Steps.compact),
+    {"compacted": True, "contradicts": 0.0, "runs": 2, "partitions": 2, "eagerness": 0.0, "max_block": 1},
+    (Steps.deliver, Steps.deliver, Steps.suspend, Steps.query, Steps.look, Steps.look, Steps.compact, Steps.overtake),
 )  # fmt: skip
-_CLOCK_IS_SET: Final = Story(
-    {"retention_ms": SHORT, "partitions": 2},
-    (Steps.deliver, Steps.query, Steps.finish, Steps.jump, Steps.later, Steps.deliver, Steps.query, Steps.later,
-     Steps.deliver),
+_PARTITION_FALLS_BEHIND: Final = Story(
+    {"retention_ms": SHORT, "partitions": 2, "runs": 1, "cache": 0},
+    (Steps.deliver, Steps.deliver, Steps.query, Steps.finish, Steps.later, Steps.later, Steps.jump,
+     Steps.deliver_to_one, Steps.query, Steps.finish, Steps.later, Steps.deliver_to_one, Steps.query, Steps.finish,
+     Steps.deliver_to_one, Steps.deliver_to_one, Steps.query),
 )  # fmt: skip
 _DOOR_AFTER_A_RESTORE: Final = Story(
     {},
@@ -60,8 +61,8 @@ _DOOR_AFTER_A_RESTORE: Final = Story(
      Steps.restore, Steps.request, Steps.release, Steps.discard),
 )  # fmt: skip
 _ASKED_TWICE: Final = Story(
-    {"max_block": 2},
-    (Steps.deliver, Steps.deliver, Steps.lose, Steps.lose, Steps.query, Steps.suspend, Steps.kill),
+    {"max_block": 2, "refuses": 0.4, "contradicts": 0.0, "runs": 2},
+    (Steps.deliver, Steps.deliver, Steps.deliver, Steps.repeat, Steps.query, Steps.repeat, Steps.finish),
 )  # fmt: skip
 STORIES: Final = (
     _BUSY_LEDGER_IS_COPIED,
@@ -70,7 +71,7 @@ STORIES: Final = (
     _GIVEN_UP_SINCE_THE_COPY,
     _UNKNOWN_FATE,
     _COMPACTED,
-    _CLOCK_IS_SET,
+    _PARTITION_FALLS_BEHIND,
     _DOOR_AFTER_A_RESTORE,
     _ASKED_TWICE,
 )

@@ -59,8 +59,8 @@ class Setup(NamedTuple):
     runs: int
     contradicts: float
     """How often an event has another payload than its first one."""
-    refuses: bool
-    """Whether the broker refuses some records."""
+    refuses: float
+    """How often an event has a payload that the broker refuses."""
 
 
 class World:
@@ -92,6 +92,8 @@ class World:
             self.raw,
         )
         self.went_back = 0
+        self.is_behind = False
+        """Whether the ledger was restored and has not caught up with the log yet."""
         self._has_url = False
 
     @property
@@ -266,6 +268,8 @@ class World:
                 position = Position(f"stream:{topic.topic_id}", partition, offset)
                 self.seen.delivered[position] = event
             elif event is not None:
+                if self.is_behind:
+                    self.seen.decided_again(event)
                 place = Place(topic.topic_id, partition, offset)
                 self.seen.readable.append(Readable(place, event, self.seen.newest))
 
