@@ -13,11 +13,15 @@ from admitone.transport.port import Topic, TopicState, Transport
 
 
 class Compacted:
-    """Passes everything on, and reads as a broker's cleaner leaves it once `compact` was called."""
+    """Passes everything on, and reads as a broker's cleaner leaves it once `compact` was called.
+
+    It may also be called while a reader is about to read: after whatever that one asked before.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._compacted = False
+        self.compacts_when_read = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -33,6 +37,7 @@ class Compacted:
         return {name: replace(state, keeping=kept) for name, state in found.items()}
 
     def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        self._compacted |= self.compacts_when_read
         if not self._compacted:
             yield from self._transport.read(topic, partition, start, end)
             return

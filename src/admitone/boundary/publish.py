@@ -245,12 +245,11 @@ def look(
     for destination in destinations:
         before = len(offsets)
         try:
-            compacts = _compacts(transport, destination)
             replaced = False
             for batch in _since(transport, destination):
                 positions = positions_of(batch.column("key"), batch.column("headers"))
                 # A position is the key of one record only: what has another key may have replaced one of ours.
-                replaced |= compacts and not _keyed_by_position(batch.column("key"), positions)
+                replaced |= not _keyed_by_position(batch.column("key"), positions)
                 hits = pc.and_kleene(
                     pc.greater_equal(positions, low), pc.less_equal(positions, high)
                 )
@@ -263,6 +262,8 @@ def look(
                 ):
                     offsets[int.from_bytes(position[OFFSET], "big")] = offset
                     published_at = moment // 1_000
+            # Asked last: a topic may begin to be compacted while it is read.
+            replaced = replaced and _compacts(transport, destination)
         except (NotFound, Unreadable):
             unknown = True
         else:

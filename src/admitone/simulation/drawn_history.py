@@ -62,6 +62,7 @@ def steps_of(seed: int, *, careless: bool = False) -> tuple[Setup, list[Step]]:
         evidence=random.random() < (0.5 if restores else 0.02),
         compacted=random.random() < 0.05,
         runs=random.choice((1, 1, 2)),
+        names=random.choice((2, 4, 4)),
         contradicts=random.choice((0.15, 0.15, 0.5)),
         refuses=random.choice((0.0, 0.0, 0.0, 0.15)),
     )

@@ -18,7 +18,6 @@ from admitone.simulation.world import World
 
 _DAY: Final = 86_400_000
 _MINUTE: Final = 60_000
-_NAMES: Final = 4
 _PAYLOADS: Final = (0, 1, REFUSED)
 _WHERE: Final = (("", 40), ("log.write", 3), ("log.commit", 3), ("ledger.write", 10))
 """At which calls faults strike, and how far ahead: where something is written more often than where it is read."""
@@ -73,7 +72,7 @@ class Steps:
             if random.random() < 0.05:
                 found.append(b"{}")
                 continue
-            event = RUNS[random.randrange(setup.runs)], f"e{random.randrange(_NAMES)}"
+            event = RUNS[random.randrange(setup.runs)], f"e{random.randrange(setup.names)}"
             if random.random() < 0.3 or event not in self._first_time:
                 self._first_time[event] = self.world.time.now - random.randrange(_MINUTE)
             moment = self._first_time[event]
@@ -176,11 +175,10 @@ class Steps:
         self.start_query(self._machine(random), 8)
 
     def suspend(self, random: Random) -> None:
-        """Suspend whoever makes one of the next calls that write, for long."""
-        of = random.choice(("log.commit", "ledger.write", "ledger.write"))
-        self.world.schedule.strike(
-            Fault("suspend", random.randint(1, 14), random.randint(80, 300), of)
-        )
+        """Suspend whoever publishes or writes soon, or has just published, for long."""
+        of, furthest = random.choice((("log.commit", 3), ("log.topic", 4), ("ledger.write", 14)))
+        at, length = random.randint(1, furthest), random.randint(80, 300)
+        self.world.schedule.strike(Fault("suspend", at, length, of))
 
     def lose(self, random: Random) -> None:
         """Lose one of the next appends or the answer to it, or let its end come late."""

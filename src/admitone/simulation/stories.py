@@ -46,7 +46,7 @@ _UNKNOWN_FATE: Final = Story(
      Steps.finish, Steps.reconcile),
 )  # fmt: skip
 _COMPACTED: Final = Story(
-    {"compacted": True, "contradicts": 0.0, "runs": 2, "partitions": 2, "eagerness": 0.0, "max_block": 1},
+    {"compacted": True, "contradicts": 0.0, "runs": 2, "names": 1, "partitions": 2, "eagerness": 0.0},
     (Steps.deliver, Steps.deliver, Steps.suspend, Steps.query, Steps.look, Steps.look, Steps.compact, Steps.overtake),
 )  # fmt: skip
 _PARTITION_FALLS_BEHIND: Final = Story(
@@ -64,7 +64,12 @@ _ASKED_TWICE: Final = Story(
     {"max_block": 2, "refuses": 0.4, "contradicts": 0.0, "runs": 2},
     (Steps.deliver, Steps.deliver, Steps.deliver, Steps.repeat, Steps.query, Steps.repeat, Steps.finish),
 )  # fmt: skip
+_SAME_EVENTS_BESIDE: Final = Story(
+    {"partitions": 2, "names": 2, "runs": 1, "refuses": 0.4, "cache": 0, "eagerness": 0.0, "max_block": 8},
+    (Steps.deliver, Steps.deliver, Steps.query, Steps.request, Steps.finish),
+)
 STORIES: Final = (
+    _SAME_EVENTS_BESIDE,
     _BUSY_LEDGER_IS_COPIED,
     _RELEASED_SINCE_THE_COPY,
     _CLOSED_SINCE_THE_COPY,

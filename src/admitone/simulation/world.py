@@ -57,6 +57,8 @@ class Setup(NamedTuple):
     evidence: bool
     compacted: bool
     runs: int
+    names: int
+    """How many events there are of each run; producers send them again and again."""
     contradicts: float
     """How often an event has another payload than its first one."""
     refuses: float
