@@ -20,7 +20,7 @@ from admitone.simulation.world import LONG, SHORT, Setup, World
 _ROUNDS: Final = 6
 _MINUTE: Final = 60_000
 _MOST_CALLS: Final = 3_000
-_STEPS: Final = (0, 1, 1, 2, 2, 3, 5)
+_STEPS: Final = (0, 0, 1, 1, 2, 4)
 """How many steps follow the first two: most of what can go wrong takes few, and what is short is soon over."""
 _GOES_ON: Final = (0, 50, 400)
 """For how many calls faults may still strike after the last step."""
@@ -52,7 +52,7 @@ def steps_of(seed: int, *, careless: bool = False) -> tuple[Setup, list[Step]]:
     restore a ledger while everything runs on.
     """
     random = Random(f"{seed}/setup")
-    restores = random.random() < 0.08
+    restores = random.random() < 0.05
     setup = Setup(
         partitions=random.choice((1, 2)),
         max_block=random.choice((1, 2, 3, 8)),
@@ -66,7 +66,7 @@ def steps_of(seed: int, *, careless: bool = False) -> tuple[Setup, list[Step]]:
         contradicts=random.choice((0.15, 0.15, 0.5)),
         refuses=random.choice((0.0, 0.0, 0.0, 0.15)),
     )
-    story: Story | None = random.choice(STORIES) if random.random() < 0.25 else None
+    story: Story | None = random.choice(STORIES) if random.random() < 0.15 else None
     if story is not None:
         setup = setup._replace(**story.setup)
     weights = _weights(random, setup)
