@@ -7,7 +7,7 @@ help:
 	@echo "make demo    the whole story in one go, on the embedded default"
 	@echo "make test    everything that CI runs"
 	@echo "make faults  the fault campaigns: crash points, databases, Kafka, Spark, ledgers and clocks struck thousands of times; with ONLY=boundary,spark some of them, with SEED=n the same again"
-	@echo "make simulate 20,000 simulated histories of the boundary, on every core (5 to 10 minutes); SEED=n starts elsewhere"
+	@echo "make simulate 20,000 simulated histories of the boundary, on every core; HISTORIES=1000000 for more, SEED=n starts elsewhere"
 	@echo "make report  write into docs/reliability.md what the last run of each campaign found"
 	@echo "make bench   throughput of the boundary and of the analytics, on Kafka next to Kafka Streams; the ledger on PostgreSQL; look-ups"
 	@echo "make longrun two hundred days of deduplication, compressed: 20 million keys, every decision checked (11 minutes)"
@@ -44,7 +44,7 @@ faults: services
 	$(PYTHON) -m tests.faults $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
 simulate: setup
-	$(PYTHON) -m tests.simulation.campaign --seed $(or $(SEED),1) --histories 20000
+	$(PYTHON) -m tests.simulation.campaign --seed $(or $(SEED),1) --histories $(or $(HISTORIES),20000)
 
 report: setup
 	$(PYTHON) -m scripts.reference reliability.md

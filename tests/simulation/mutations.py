@@ -206,9 +206,7 @@ def _without_producers(patch: pytest.MonkeyPatch, left_out: Callable[[str], bool
     known = read_back.producers_of
 
     def fewer(*asked: Any) -> dict[int, Any]:
-        return {
-            number: each for number, each in known(*asked).items() if not left_out(each.topic)
-        }
+        return {number: each for number, each in known(*asked).items() if not left_out(each.topic)}
 
     for module in (read_back, ledger_age):
         patch.setattr(module, "producers_of", fewer)
@@ -356,7 +354,7 @@ TELLING: Final[dict[Mutation, tuple[Step, ...]]] = {
     door_takes_an_older_ledger: (Steps.restore, Steps.request),
     operators_change_an_older_ledger: (Steps.restore, Steps.release),
     ledger_that_went_back_is_taken: (Steps.restore_beside,),
-    restore_notes_nothing: (Steps.restore, Steps.reconcile, Steps.kill),
+    restore_notes_nothing: (Steps.suspend, Steps.restore, Steps.kill),
     releases_are_not_read_back: (Steps.restore, Steps.release),
     releases_from_the_door_are_not_read_back: (Steps.restore, Steps.release, Steps.request),
     operators_decisions_are_not_read_back: (Steps.restore, Steps.close),

@@ -7,8 +7,7 @@ import pytest
 from tests.simulation import mutations
 from tests.simulation.mutations import Mutation, first_broken
 
-FOUND_BY: dict[Mutation, int] = {
-}
+FOUND_BY: dict[Mutation, int] = {}
 """The seed that found it; another one is looked for once histories are drawn otherwise."""
 
 

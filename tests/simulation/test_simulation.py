@@ -60,9 +60,10 @@ def test_every_kind_of_step_is_drawn() -> None:
     drawn = {step for seed in range(2_000) for step in steps_of(seed)[1]}
     drawn |= {step for seed in range(100) for step in steps_of(seed, careless=True)[1]}
     kinds = {
-        "deliver", "request", "query", "reconcile", "release", "discard", "give_up", "close",
-        "write_evidence", "repair", "recreate", "fault", "overtake", "kill", "jump", "hide", "truncate", "compact", "back_up", "restore",
-        "restore_beside", "later", "look",
+        "deliver", "deliver_to_one", "request", "query", "reconcile", "release", "discard", "give_up",
+        "close", "write_evidence", "repair", "recreate", "fault", "overtake", "suspend", "lose", "repeat",
+        "kill", "jump", "hide", "truncate", "compact", "back_up", "copy", "restore", "restore_beside",
+        "later", "finish", "look",
     }  # fmt: skip
 
     assert {step.__name__ for step in drawn} == kinds

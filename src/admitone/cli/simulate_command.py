@@ -96,5 +96,6 @@ def _print(done: Simulation) -> None:
             markup=False, soft_wrap=True,
         )  # fmt: skip
     err().print(
-        f"{found['seconds']:.1f} s, {found['histories_per_second']:,.0f} histories a second"
+        f"{found['seconds']:.1f} s, {found['histories_per_second']:,.0f} histories a second of"
+        f" {number(found['port_calls_median'])} calls in the median, on {found['processes']} cores"
     )

@@ -52,7 +52,6 @@ class SimulatedEvidence:
         """Remove an object; one that is not there is no error."""
         self._call("evidence.delete", lambda: self._objects.pop(path, None))
 
-
     # What is seen of it from outside.
 
     def checksums(self) -> frozenset[bytes]:

@@ -37,13 +37,7 @@ class _Rows(SqliteRows):
 
     def create_segment(self, table: str) -> None:
         """Create the table of a segment, or find it empty: an earlier ledger on this database had it."""
-        self.change(_SEGMENT.format(table))
-
-
-_SEGMENT = (
-    "CREATE TABLE IF NOT EXISTS {} (key BLOB PRIMARY KEY, payload_hash BLOB NOT NULL,"
-    " event_time INTEGER NOT NULL, block_id INTEGER NOT NULL, ordinal INTEGER NOT NULL) WITHOUT ROWID"
-)
+        super().create_segment(f"IF NOT EXISTS {table}")
 
 
 class SimulatedStore(SqliteStore):

@@ -288,6 +288,8 @@ class SimulatedLog:
 
     def _end_the_half_of(self, opened: Transaction, *, committed: bool) -> None:
         """End what had arrived of a transaction when another one's end did; what follows is another again."""
+        if not opened.pieces:
+            return
         first, *others = opened.pieces
         if not others and len(first.offsets) > 1:
             half = np.arange(len(first.offsets)) < len(first.offsets) // 2

@@ -28,8 +28,11 @@ class MemoryDatabase:
         self._is_emptied = False
         self.connection = _connected(copy)
         # Functions stay what they are: a new one would let every statement be prepared again.
-        self.connection.create_function("now_ms", 0, lambda: self.clock())
+        self.connection.create_function("now_ms", 0, self._now)
         self.connection.create_function("is_emptied", 0, lambda: self._is_emptied)
+
+    def _now(self) -> int:
+        return self.clock()
 
     def copy(self) -> bytes:
         """Return a copy of all it holds."""
@@ -71,7 +74,9 @@ def _tables() -> bytes:
     for migration in MIGRATIONS:
         for statement in migration.split(";\n\n"):
             db.execute(statement)
-    keeping = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%BEFORE DELETE%'"
+    keeping = (
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND sql LIKE '%BEFORE DELETE%'"
+    )
     for name, statement in db.execute(keeping).fetchall():
         db.execute(f"DROP TRIGGER {name}")
         db.execute(statement.replace("BEGIN", "WHEN NOT is_emptied() BEGIN", 1))

@@ -110,7 +110,9 @@ def _evidence_lost(seen: Observed) -> Iterator[Violation]:
     """Yield evidence that a ledger listed and that is nowhere any more."""
     for before, after in pairwise(seen.looks):
         if not before.listed <= after.kept:
-            yield Violation(SAFETY, 3, f"{len(before.listed - after.kept)} files of evidence are gone")
+            yield Violation(
+                SAFETY, 3, f"{len(before.listed - after.kept)} files of evidence are gone"
+            )
 
 
 def _said(decision: Decision) -> tuple[object, ...]:

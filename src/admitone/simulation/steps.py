@@ -77,7 +77,9 @@ class Steps:
                 self._first_time[event] = self.world.time.now - random.randrange(_MINUTE)
             moment = self._first_time[event]
             self.world.seen.newest = max(self.world.seen.newest, moment)
-            (payload,) = random.choices(_PAYLOADS, (1 - setup.contradicts, setup.contradicts, setup.refuses))
+            (payload,) = random.choices(
+                _PAYLOADS, (1 - setup.contradicts, setup.contradicts, setup.refuses)
+            )
             if payload == REFUSED:
                 self.world.seen.unpublishable.add(event)
             found.append(event_of(*event, payload, moment))

@@ -65,7 +65,15 @@ _ASKED_TWICE: Final = Story(
     (Steps.deliver, Steps.deliver, Steps.deliver, Steps.repeat, Steps.query, Steps.repeat, Steps.finish),
 )  # fmt: skip
 _SAME_EVENTS_BESIDE: Final = Story(
-    {"partitions": 2, "names": 2, "runs": 1, "refuses": 0.4, "cache": 0, "eagerness": 0.0, "max_block": 8},
+    {
+        "partitions": 2,
+        "names": 2,
+        "runs": 1,
+        "refuses": 0.4,
+        "cache": 0,
+        "eagerness": 0.0,
+        "max_block": 8,
+    },
     (Steps.deliver, Steps.deliver, Steps.query, Steps.request, Steps.finish),
 )
 STORIES: Final = (
