@@ -57,7 +57,7 @@ def test_a_history_is_the_same_whatever_ran_before_it() -> None:
 
 
 def test_every_kind_of_step_is_drawn() -> None:
-    drawn = {step for seed in range(2_000) for step in steps_of(seed)[1]}
+    drawn = {step for seed in range(10_000) for step in steps_of(seed)[1]}
     drawn |= {step for seed in range(100) for step in steps_of(seed, careless=True)[1]}
     kinds = {
         "deliver", "deliver_to_one", "request", "query", "reconcile", "release", "discard", "give_up",

@@ -189,7 +189,7 @@ class Steps:
 
     def repeat(self, random: Random) -> None:
         """Let one of the next requests to commit arrive twice, about when the next append is under way."""
-        fault = Fault("repeated", random.randint(1, 2), random.randint(5, 12), "log.commit")
+        fault = Fault("repeated", random.randint(1, 2), random.randint(6, 9), "log.commit")
         self.world.schedule.strike(fault)
 
     def kill(self, random: Random) -> None:

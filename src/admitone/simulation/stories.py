@@ -47,7 +47,8 @@ _UNKNOWN_FATE: Final = Story(
 )  # fmt: skip
 _COMPACTED: Final = Story(
     {"compacted": True, "contradicts": 0.0, "runs": 2, "names": 1, "partitions": 2, "eagerness": 0.0},
-    (Steps.deliver, Steps.deliver, Steps.suspend, Steps.query, Steps.look, Steps.look, Steps.compact, Steps.overtake),
+    (Steps.deliver, Steps.deliver, Steps.suspend, Steps.query, Steps.look, Steps.look, Steps.compact, Steps.look,
+     Steps.compact, Steps.overtake),
 )  # fmt: skip
 _PARTITION_FALLS_BEHIND: Final = Story(
     {"retention_ms": SHORT, "partitions": 2, "runs": 1, "cache": 0},
@@ -61,7 +62,7 @@ _DOOR_AFTER_A_RESTORE: Final = Story(
      Steps.restore, Steps.request, Steps.release, Steps.discard),
 )  # fmt: skip
 _ASKED_TWICE: Final = Story(
-    {"max_block": 2, "refuses": 0.4, "contradicts": 0.0, "runs": 2},
+    {"partitions": 1, "max_block": 2, "refuses": 0.4, "contradicts": 0.0, "runs": 2},
     (Steps.deliver, Steps.deliver, Steps.deliver, Steps.repeat, Steps.query, Steps.repeat, Steps.finish),
 )  # fmt: skip
 _SAME_EVENTS_BESIDE: Final = Story(
