@@ -35,7 +35,7 @@ FOUND_BY: dict[Mutation, int] = {
     mutations.compaction_is_not_asked_for: 513,
     mutations.refusal_ends_a_late_publish: 1135,
     mutations.query_notes_ends_of_the_log: 0,
-    mutations.waits_with_claims: 0,
+    mutations.waits_with_claims: 2477,
 }
 """The seed that found it; another one is looked for once histories are drawn otherwise."""
 
