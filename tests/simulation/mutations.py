@@ -13,10 +13,10 @@ from admitone.boundary import (
     admission,
     doors,
     ledger_age,
+    ledger_rollback,
     publish,
     reconciliation,
     recover,
-    seen_before,
 )
 from admitone.boundary.admission import Boundary
 from admitone.boundary.partition import OwnedPartition
@@ -240,8 +240,8 @@ def unknown_evidence_is_deleted(patch: pytest.MonkeyPatch) -> None:
 
 def ledger_that_went_back_is_taken(patch: pytest.MonkeyPatch) -> None:
     """Compare nothing that was seen before with what a ledger says now."""
-    patch.setattr(seen_before, "refuse_less", lambda *_: None)
-    patch.setattr(seen_before, "_refuse_another", lambda *_: None)
+    patch.setattr(ledger_rollback, "refuse_less", lambda *_: None)
+    patch.setattr(ledger_rollback, "_refuse_another", lambda *_: None)
 
 
 def activity_by_the_clock(patch: pytest.MonkeyPatch) -> None:

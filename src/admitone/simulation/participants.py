@@ -17,10 +17,10 @@ import pyarrow as pa
 from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
 from admitone.boundary.doors import Delivery, DoorSlot
 from admitone.boundary.ledger_age import must_know_its_log, refuse_older_ledger
+from admitone.boundary.ledger_rollback import SourcesSeen
 from admitone.boundary.reconciliation import reconcile, retract
 from admitone.boundary.release import Choice, Signature, release
 from admitone.boundary.restore.read_back import read_back
-from admitone.boundary.seen_before import SourcesSeen
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import AdmitoneError, Fenced, MarkMoved, NeedsFence
 from admitone.evidence.audit.closing import close_run
