@@ -17,6 +17,7 @@ from admitone.settings import FILE_NAME, load_settings
 from admitone.spark.checkpoints import state_checkpoint, write_figures
 from tests.servers.postgres import PostgresServer
 from tests.servers.service import wait_until
+from tests.support.closing import open_run
 from tests.support.homes import fill, serving, start_service
 from tests.support.pipeline import Pipeline, event
 
@@ -233,6 +234,28 @@ def test_a_run_turns_green_when_everything_is_resolved_and_is_closed(tmp_path):
     assert again.json()["closed"]
     assert late.json()["decisions"][0]["reason"] == "RUN_CLOSED"
     assert verified.exit_code == 0, verified.output
+
+
+def test_a_run_that_is_closed_is_closed_for_both_whatever_is_waived_when_it_is_asked_again(
+    tmp_path,
+):
+    (tmp_path / FILE_NAME).write_text(
+        '[[topics]]\nfamily = "traffic"\ntopic = "t"\nevent_types = ["page_view"]\n'
+        '[[topics]]\nfamily = "orders"\ntopic = "o"\nevent_types = ["purchase"]\nrequired = true\n'
+    )
+    open_run(tmp_path)
+    home = ["--home", str(tmp_path)]
+    assert runner.invoke(app, [*home, "close", "r"]).exit_code == 5
+    closed = runner.invoke(app, [*home, "close", "r", "--waive", "orders"])
+    again = runner.invoke(app, [*home, "close", "r"])
+    looked = runner.invoke(app, [*home, "close", "r", "--dry-run"])
+    with serving(tmp_path) as running, running.client() as client:
+        asked = client.post("/v1/runs/r/close", json={})
+
+    assert (closed.exit_code, again.exit_code, looked.exit_code) == (0, 0, 0)
+    assert "run r is closed" in again.stdout
+    assert (asked.status_code, asked.json()["closed"]) == (200, True)
+    assert asked.json() == command(tmp_path, "close", "r")
 
 
 @pytest.mark.parametrize(

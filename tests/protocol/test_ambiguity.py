@@ -247,7 +247,8 @@ def test_unknown_is_never_taken_for_absent_and_can_only_be_given_up(tmp_path: Pa
     pipeline.run()
     pipeline.run()
     assert on_the_log(pipeline) == []
-    assert [entry.how for entry in look_only(pipeline.boundary)] == ["unknown: the log cannot tell"]
+    parts = (pipeline.ledger, pipeline.transport, pipeline.boundary.options)
+    assert [entry.how for entry in look_only(*parts)] == ["unknown: the log cannot tell"]
     assert pipeline.verdicts("e0") == [("AMBIGUOUS", "PUBLISH_UNKNOWN")] * 2
     (block,) = [block for block in pipeline.ledger.blocks() if block.state == "AMBIGUOUS"]
 

@@ -172,6 +172,8 @@ def test_a_required_family_can_be_waived_by_name_only(tmp_path: Path) -> None:
 
     assert artifact["waived"] == ["orders"]
     assert differences(verified(pipeline)) == []
+    again = close_run("r", *stores_of(pipeline))
+    assert (again.gate.green, again.closed, again.refused) == (False, True, False)
 
 
 def test_a_contradiction_whose_anomaly_was_made_to_vanish_is_recounted(tmp_path: Path) -> None:

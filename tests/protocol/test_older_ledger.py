@@ -9,12 +9,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from admitone.core.decisions import BlockState
+from admitone.core.decisions import Action, BlockState
+from admitone.core.errors import IntegrityError
 from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.repair import repair_run
 from admitone.evidence.evidence_store import EvidenceStore, FolderStore, FsspecStore
 from admitone.evidence.set_aside import every_file, set_aside, write_beside
 from admitone.ops.reconcile import reconcile
+from admitone.service.door.maintenance import Maintenance
+from admitone.spark.analytics_query import accept_new_topics
 from tests.servers.copies import copy_of
 from tests.support.closing import close_green
 from tests.support.command_line import Cli, cli
@@ -64,6 +67,8 @@ def test_every_command_that_changes_an_older_ledger_is_refused(older: Pipeline, 
         ("quarantine", "discard", quarantined_id(older), "--reason", "why"),
         ("quarantine", "discard", "--block", str(block.block_id), "--reason", "why"),
         ("reconcile",),
+        ("topics", "create"),
+        ("topics", "accept", "admitted.traffic", "--reason", "why"),
     ]
     home, before = ("--home", str(older.settings.home)), list(older.decisions())
     files = open_evidence_store(older.settings).list("")
@@ -82,6 +87,35 @@ def test_every_command_that_changes_an_older_ledger_is_refused(older: Pipeline, 
     assert list(older.decisions()) == before
     assert open_evidence_store(older.settings).list("") == files
     assert on_the_log(older) == ["a", "b", "u"]
+
+
+def test_counting_accepts_no_topic_into_an_older_ledger(older: Pipeline) -> None:
+    before = older.ledger.accepted_topics(older.transport.cluster)
+    with pytest.raises(IntegrityError, match="older than the log"):
+        accept_new_topics(older.settings, older.transport)
+    assert older.ledger.accepted_topics(older.transport.cluster) == before
+
+
+def test_a_service_writes_no_evidence_into_a_ledger_that_is_older_or_read_back(
+    older: Pipeline,
+) -> None:
+    (row,) = older.decisions(verdict="QUARANTINED")
+    block, ordinal = map(int, row["id"].split("-"))
+    older.ledger.dispose(block, [ordinal], Action.DISCARDED, 1, "ann", "before it was restored")
+
+    def pending_after_upkeep() -> bool:
+        service = Maintenance(older.settings)
+        service.start()
+        service.close()
+        return bool(older.ledger.pending_resolutions())
+
+    assert pending_after_upkeep()
+    reconcile(older.settings, restored=True)
+    older.ledger.dispose(block, [ordinal], Action.DISCARDED, 1, "ann", "again")
+    older.ledger.begin_reading_back("admitone", {}, 1)
+    assert pending_after_upkeep()
+    older.ledger.end_reading_back("admitone", [])
+    assert not pending_after_upkeep()
 
 
 @pytest.fixture

@@ -41,6 +41,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _schema_of(url: str) -> str:
+    return url.rpartition("%3D")[2]
+
+
 class PostgresServer:
     """One cluster; it can be stopped, killed and started again on the same port and data.
 
@@ -89,6 +93,22 @@ class PostgresServer:
     def new_schema(self) -> str:
         """Return the URL of a schema that does not exist yet: much faster to have than a database."""
         return self.url(_DATABASE, f"test_{next(self._numbers)}")
+
+    def reader_of(self, url: str) -> str:
+        """Return the URL for a role that may read what a schema holds now, and has no other right."""
+        schema = _schema_of(url)
+        role = f"reads_{schema}"
+        with self.administrator(_DATABASE) as admin:
+            admin.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{PASSWORD}'")
+            admin.execute(f"GRANT USAGE ON SCHEMA {schema} TO {role}")
+            admin.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}")
+        return url.replace(f"//{USER}@", f"//{role}:{PASSWORD}@")
+
+    def tables(self, url: str) -> list[str]:
+        """Return the names of the tables in a schema."""
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = %s ORDER BY 1"
+        with self.administrator(_DATABASE) as admin:
+            return [name for (name,) in admin.execute(query, (_schema_of(url),))]
 
     def administrator(self, database: str = "postgres") -> psycopg.Connection:
         """Return a connection of a superuser, in autocommit."""

@@ -82,7 +82,7 @@ def test_an_answer_states_bounds_totals_freshness_and_completeness(answers):
 
 
 def test_a_window_is_complete_when_the_slowest_partition_has_passed_it(answers):
-    complete = {line["window"]: line["complete"] for line in answers.windows()}
+    complete = {line["window"]: line["complete"] for line in answers.windows()["windows"]}
 
     assert complete["minute_202611151000"]
     assert complete["hour_2026111510"]
@@ -199,17 +199,19 @@ def test_a_trend_does_not_take_what_is_no_longer_kept_for_nothing(tmp_path):
 
 
 def test_windows_can_be_listed_with_what_a_list_amounts_to_in_them(answers):
-    found = answers.window_totals("url", size="1h")
+    document = answers.windows("url", size="1h")
+    found = document["windows"]
 
+    assert (document["dimension"], document["where"]) == ("url", None)
     assert [(line["window"], line["total"], line["late"], line["distinct"]) for line in found] == [
         ("hour_2026111510", 100, 4, 3),
         ("hour_2026111511", 5, 0, 1),
     ]
     assert found[0]["kept_in"] == "sketches"
     assert found[0]["updated_at"] == "2025-11-15T09:46:40.123Z"
-    assert answers.window_totals("url", "deviceType=mobile", "all")[0]["total"] == 20
+    assert answers.windows("url", "deviceType=mobile", "all")["windows"][0]["total"] == 20
     with pytest.raises(NotFound, match="is no size"):
-        answers.window_totals("url", size="2h")
+        answers.windows("url", size="2h")
 
 
 def test_an_answer_says_when_a_counter_has_stopped_and_its_bounds_still_hold(tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from admitone.core.errors import Fenced
 from tests.support.command_line import Cli, cli, commands, home
 from tests.support.pipeline import Pipeline, event
 
@@ -94,7 +95,14 @@ def test_decisions_can_be_asked_by_every_key(cli: Cli, home: str) -> None:
         ("--run", "r1", "--event", "e1", "--until", "2999-01-01T00:00:00Z", "--limit", "1"),
     ):
         assert cli("decisions", "--jsonl", "--home", home, *arguments).rows == [first]
-    assert len(cli("decisions", "--jsonl", "--home", home, "--reason", "NOT_JSON").rows) == 1
+    for option in ("--code", "--reason"):
+        assert len(cli("decisions", "--jsonl", "--home", home, option, "NOT_JSON").rows) == 1
+        assert (
+            len(cli("quarantine", "list", "--jsonl", "--home", home, option, "NOT_JSON").rows) == 1
+        )
+    views = cli("decisions", "--jsonl", "--home", home, "--class", first["event_class"]).rows
+    assert [row["event_id"] for row in views] == ["e1", "e1", "e1", "e2"]
+    assert cli("decisions", "--jsonl", "--home", home, "--class", "purchase").rows == []
     assert cli("decisions", "--jsonl", "--home", home, "--since", "2999-01-01T00:00:00Z").rows == []
     assert cli("decisions", "--jsonl", "--home", home, "--run", "other").rows == []
 
@@ -243,3 +251,15 @@ def test_the_environment_cannot_move_the_home_folder(
 
 def test_an_empty_home_says_what_to_do_next(cli: Cli, tmp_path: Path) -> None:
     assert "admitone run" in cli("books", "--home", str(tmp_path)).err
+
+
+def test_a_command_whose_pipeline_another_driver_took_over_ends_with_8(
+    cli: Cli, home: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fenced(*_: object) -> None:
+        raise Fenced("Another admitone process took over this home folder.", "let it run")
+
+    monkeypatch.setattr("admitone.ops.run.run", fenced)
+    done = cli("run", "--home", home)
+    assert done.code == 8
+    assert "took over" in done.err

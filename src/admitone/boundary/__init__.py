@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
 from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.rules import envelope_rules, record_rules, replay_rules
@@ -18,14 +21,7 @@ def open_boundary(settings: Settings, writable: Writable | None = None) -> Bound
 
     A worker is told which topics may be written to, so that it need not look itself.
     """
-    return _opened(
-        settings,
-        writable,
-        settings.pipeline.name,
-        envelope_rules(settings),
-        destination_contracts(settings),
-        replays=replay_rules(settings),
-    )
+    return _opened(settings, admission_options(settings), writable)
 
 
 def open_dedup(settings: Settings, writable: Writable | None = None) -> Boundary:
@@ -33,26 +29,42 @@ def open_dedup(settings: Settings, writable: Writable | None = None) -> Boundary
 
     It has a name, a run and a store of keys of its own, so it disturbs no boundary on the same ledger.
     """
+    return _opened(settings, dedup_options(settings), writable)
+
+
+@contextmanager
+def open_all(settings: Settings) -> Iterator[tuple[Boundary, Boundary]]:
+    """Open everything that may have left something on the ledger, for those who look after it; close it afterwards."""
+    with closing(open_boundary(settings)) as admission, closing(open_dedup(settings)) as dedup:
+        yield admission, dedup
+
+
+def admission_options(settings: Settings) -> BoundaryOptions:
+    """Return what the protocol needs to know of the boundary."""
+    return _options(
+        settings,
+        settings.pipeline.name,
+        envelope_rules(settings),
+        destination_contracts(settings),
+        replays=replay_rules(settings),
+    )
+
+
+def dedup_options(settings: Settings) -> BoundaryOptions:
+    """Return what the protocol needs to know of the dedup pipeline."""
     name = settings.dedup_pipeline
-    rules, contracts = record_rules(settings), dedup_contracts(settings)
-    return _opened(settings, writable, name, rules, contracts, store=name)
+    return _options(settings, name, record_rules(settings), dedup_contracts(settings), store=name)
 
 
-def open_all(settings: Settings) -> tuple[Boundary, Boundary]:
-    """Open everything that may have left something on the ledger, for those who look after it."""
-    return open_boundary(settings), open_dedup(settings)
-
-
-def _opened(
+def _options(
     settings: Settings,
-    writable: Writable | None,
     pipeline: str,
     rules: Rules,
     contracts: tuple[Contract, ...],
     replays: ReplayRules | None = None,
     store: str = ADMISSION_STORE,
-) -> Boundary:
-    options = BoundaryOptions(
+) -> BoundaryOptions:
+    return BoundaryOptions(
         pipeline=pipeline,
         rules=rules,
         contracts=contracts,
@@ -67,4 +79,7 @@ def _opened(
         idle_after_ms=settings.dedup.idle_after,
         cache=settings.dedup.cache,
     )
+
+
+def _opened(settings: Settings, options: BoundaryOptions, writable: Writable | None) -> Boundary:
     return Boundary(options, open_ledger(settings), open_transport(settings), writable=writable)

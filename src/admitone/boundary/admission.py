@@ -24,13 +24,14 @@ from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
 from admitone.boundary.ledger_rollback import memory_of, new_memory
 from admitone.boundary.producers import SYNCHRONOUS_DOOR
 from admitone.boundary.read import ReplayRules, Rules
-from admitone.boundary.reconciliation import reconcile
+from admitone.boundary.reconciliation import decides_now, reconcile
 from admitone.boundary.recover import resolve
 from admitone.boundary.topic_partition import TopicPartition
 from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.core.wire import producer_id
+from admitone.evidence.writer import EvidenceWriter
 from admitone.infra.clock import Clock, stopwatch, wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, Block, Source, SourceInfo
@@ -173,11 +174,9 @@ class Boundary:
 
         Who looks once, as an operator does, cannot measure how long the block stays: the ledger's clock must do.
         """
-        if info.door != SYNCHRONOUS_DOOR:
-            return False
         if look_once:
-            return self.ledger.now_ms() - block.claimed_at <= self.options.claim_lease_ms
-        return not self.has_outlasted_its_lease(block)
+            return decides_now(self.ledger, info, block, self.options.claim_lease_ms)
+        return info.door == SYNCHRONOUS_DOOR and not self.has_outlasted_its_lease(block)
 
     def has_outlasted_its_lease(self, block: Block) -> bool:
         """Tell whether this process has seen a block in flight for a whole lease.
@@ -255,3 +254,21 @@ class Boundary:
     def in_flight(self, source: Source | None = None) -> list[Block]:
         """Return the blocks that are claimed and not decided yet."""
         return self.ledger.blocks(states=[BlockState.IN_FLIGHT], source=source)
+
+    def expire(self) -> None:
+        """Forget the keys of this boundary's store that are older than the retention."""
+        options = self.options
+        self.ledger.expire_segments(
+            options.rules.retention_ms, options.idle_after_ms, options.store
+        )
+
+    def upkeep(self, evidence: EvidenceWriter, journal_retention_ms: int) -> None:
+        """Write what evidence is pending, then drop what is kept long enough."""
+        evidence.write_pending(self.clock())
+        self.ledger.expire_journal(self.clock() - journal_retention_ms)
+        self.expire()
+
+    def close(self) -> None:
+        """Let go of the log and the ledger."""
+        self.transport.close()
+        self.ledger.close()

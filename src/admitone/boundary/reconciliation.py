@@ -13,15 +13,16 @@ middle of it is found on the log the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
 
 from admitone.boundary.destination_topics import refuse_drifted, refuse_recreated
-from admitone.boundary.producers import LATE, late_source
+from admitone.boundary.producers import LATE, SYNCHRONOUS_DOOR, late_source
 from admitone.boundary.publish import (
     Outgoing,
     Placed,
@@ -45,9 +46,11 @@ from admitone.ledger.model import (
     SourceInfo,
 )
 from admitone.ledger.outcomes import ambiguous_admissions
+from admitone.ledger.port import LedgerReader
+from admitone.transport.port import Transport
 
 if TYPE_CHECKING:
-    from admitone.boundary.admission import Boundary
+    from admitone.boundary.admission import Boundary, BoundaryOptions
 
 RECONCILER = "admitone"
 AWAITS_OPERATOR = "absent, and may have been given up since the ledger was copied"
@@ -74,7 +77,8 @@ def reconcile(
 
     What awaits an operator since the ledger was restored is published late only when an operator asks for it.
     """
-    for info, blocks in _unsettled(boundary, pipeline, source):
+    is_at_work = partial(boundary.is_at_work, look_once=pipeline is None)
+    for info, blocks in _unsettled(boundary.ledger, boundary.options, is_at_work, pipeline, source):
         waiting = {block.block_id for block in blocks if block.state is BlockState.IN_FLIGHT}
         # Everything in flight is resolved by taking the source over, the same way as at a start.
         epoch, _ = boundary.resolve_all(info.source, None)
@@ -85,13 +89,21 @@ def reconcile(
                 yield _reconcile_one(boundary, info, block, epoch, author, by_operator=by_operator)
 
 
-def look_only(boundary: Boundary) -> Iterator[Reconciled]:
+def look_only(
+    ledger: LedgerReader, transport: Transport, options: BoundaryOptions
+) -> Iterator[Reconciled]:
     """Say what a reconciliation would find now, without a fence and without changing anything."""
-    for info, blocks in _unsettled(boundary):
+    is_at_work = partial(decides_now, ledger, lease_ms=options.claim_lease_ms)
+    for _, blocks in _unsettled(ledger, options, is_at_work):
         for block in blocks:
-            found = _Search(boundary, info, block).find()
+            found = _Search(ledger, transport, block).find()
             how = found.how if found else "unknown: the log cannot tell"
             yield Reconciled(block, block.state, how)
+
+
+def decides_now(ledger: LedgerReader, info: SourceInfo, block: Block, lease_ms: int) -> bool:
+    """Tell whether a door decides a block, by the ledger's clock: an operator, who looks once, has no other."""
+    return info.door == SYNCHRONOUS_DOOR and ledger.now_ms() - block.claimed_at <= lease_ms
 
 
 _HOW = {
@@ -117,11 +129,11 @@ class _Answer:
 class _Search:
     """The records of one block, and where on the log they may be."""
 
-    def __init__(self, boundary: Boundary, info: SourceInfo, block: Block) -> None:
-        self._boundary = boundary
+    def __init__(self, ledger: LedgerReader, transport: Transport, block: Block) -> None:
+        self._ledger = ledger
+        self._transport = transport
         self._block = block
-        self._info = info
-        facts, verdicts, _ = boundary.ledger.columns(block.block_id)
+        facts, verdicts, _ = ledger.columns(block.block_id)
         if block.state is BlockState.IN_FLIGHT:
             self._ordinals = to_publish(block, verdicts)
         else:
@@ -130,13 +142,13 @@ class _Search:
 
     def find(self) -> _Answer | None:
         """Return where the block's records are, or that they are nowhere; None when the log cannot tell."""
-        block, transport = self._block, self._boundary.transport
+        block, transport = self._block, self._transport
         found = look_for_block(transport, block, self._facts, self._ordinals)
         if found is None:
             return None
         if found.bus_offsets is not None:
             return _Answer(found, Action.FOUND)
-        plan = self._boundary.ledger.late(block.block_id)
+        plan = self._ledger.late(block.block_id)
         if plan is None:
             return _Answer(found, None)
         numbers = np.arange(plan.first, plan.first + plan.records)
@@ -145,6 +157,15 @@ class _Search:
         if late is None:
             return None
         return _Answer(late, None if late.bus_offsets is None else Action.PUBLISHED_LATE)
+
+
+class _LatePublish(_Search):
+    """The same, to publish what is nowhere."""
+
+    def __init__(self, boundary: Boundary, info: SourceInfo, block: Block) -> None:
+        super().__init__(boundary.ledger, boundary.transport, block)
+        self._boundary = boundary
+        self._info = info
 
     def publish_late(self, epoch: int, producer: str, producer_epoch: int) -> _Answer:
         """Publish the kept envelopes under numbers of their own, but for what the broker refuses."""
@@ -221,7 +242,7 @@ def _reconcile_one(
     producer = _late_producer(block)
     producer_epoch = _fence_late(boundary, block, epoch, producer)
     crash_point("reconcile.fenced")
-    records = _Search(boundary, info, block)
+    records = _LatePublish(boundary, info, block)
     answer = records.find()
     if answer is None:
         return Reconciled(block, block.state, "unknown: the log cannot tell")
@@ -279,11 +300,15 @@ def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Bloc
 
 
 def _unsettled(
-    boundary: Boundary, pipeline: str | None = None, source: Source | None = None
+    ledger: LedgerReader,
+    options: BoundaryOptions,
+    is_at_work: Callable[[SourceInfo, Block], bool],
+    pipeline: str | None = None,
+    source: Source | None = None,
 ) -> Iterator[tuple[SourceInfo, list[Block]]]:
     states = [BlockState.IN_FLIGHT, BlockState.AMBIGUOUS]
-    unsettled = boundary.ledger.blocks(states=states, source=source)
-    for info in boundary.ledger.sources() if unsettled else ():
+    unsettled = ledger.blocks(states=states, source=source)
+    for info in ledger.sources() if unsettled else ():
         blocks = [
             block
             for block in unsettled
@@ -292,9 +317,9 @@ def _unsettled(
             and (
                 source is not None
                 or block.state is BlockState.AMBIGUOUS
-                or not boundary.is_at_work(info, block, look_once=pipeline is None)
+                or not is_at_work(info, block)
             )
         ]
-        mine = info.store == boundary.options.store and pipeline in (None, info.pipeline)
+        mine = info.store == options.store and pipeline in (None, info.pipeline)
         if blocks and mine:
             yield info, blocks

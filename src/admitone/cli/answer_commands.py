@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -56,14 +56,9 @@ def item(
     as_json: Json = False,
 ) -> None:
     """Show one item's estimate with bounds, or its history from one window to another."""
-    one_window = first is None and last is None
     with closing(stores_at(home).answers) as answers:
-        if one_window:
-            found = [answers.item(item_type, key, window)]
-        else:
-            found = answers.history(item_type, key, first, last)
-    document: ItemAnswer | ItemHistory = found[0] if one_window else {"windows": found}
-    present(document, as_json, lambda _: print_item(item_type, key, found))
+        document = answers.item_or_history(item_type, key, window, first, last)
+    present(document, as_json, lambda _: print_item(item_type, key, document))
 
 
 def trend(
@@ -93,16 +88,11 @@ def windows(
     as_json: Json = False,
 ) -> None:
     """Show which windows there are, and with --dimension what is in them."""
-    if dimension is None and (where or size):
-        raise typer.BadParameter("--where and --size need --dimension")
+    if dimension is None and where:
+        raise typer.BadParameter("--where needs --dimension")
     with closing(stores_at(home).answers) as answers:
-        if dimension is None:
-            lines: WindowLines = {"windows": answers.windows()}
-            present(lines, as_json, print_windows)
-            return
-        found = answers.window_totals(dimension, where, size)
-    totals: TotalsOfList = {"dimension": dimension, "where": where, "windows": found}
-    present(totals, as_json, print_totals)
+        document = answers.windows(dimension, where, size)
+    present(document, as_json, print_windows if dimension is None else print_totals)
 
 
 def recompute(
@@ -153,8 +143,9 @@ def print_top(answer: TopAnswer) -> None:
     console.print(_summary(answer), style="dim", markup=False)
 
 
-def print_item(item_type: str, key: str, found: list[ItemAnswer]) -> None:
+def print_item(item_type: str, key: str, document: ItemAnswer | ItemHistory) -> None:
     """Print one item in one or more windows for a person."""
+    found = cast("list[ItemAnswer]", document.get("windows", [document]))
     shown = table(
         *("window", "#estimate", "#between", "#of", "complete", ""),
         title=escape(f"{item_type} {key}"),

@@ -45,7 +45,7 @@ def close(
     with err().status("checking"):
         closing = ops.close(stores_at(home), run_id, waive or (), dry_run=dry_run)
     present(closing, as_json, _print_closing)
-    if not closing.gate.green:
+    if closing.refused:
         raise typer.Exit(RunIsRed.exit_code) if as_json or dry_run else closing.refusal()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, get_args
 
 import typer
 
@@ -26,13 +26,15 @@ from admitone.core.decisions import Reason, Verdict
 from admitone.core.errors import IntegrityError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from admitone.ledger.books import Books
     from admitone.ledger.decision_rows import BusPlace, Decision, SourcePosition
     from admitone.ledger.query_text import EventReceipt
 
-T = TypeVar("T")
+Code = Annotated[Reason | None, typer.Option("--code", "--reason", help="Only this reason code.")]
+EventClass = Annotated[str | None, typer.Option("--class", help="Only this event class.")]
+
 Counter = Literal[
     "deliveries", "admitted", "duplicates", "replayed", "quarantined", "ambiguous", "in_flight", "re_read",
     "cached", "order_violations",
@@ -81,8 +83,9 @@ def print_books(document: Books) -> None:
 def decisions(
     run: Run = None,
     verdict: Annotated[Verdict | None, typer.Option(help="Only this verdict.")] = None,
-    reason: Annotated[Reason | None, typer.Option(help="Only this reason.")] = None,
+    code: Code = None,
     event: Annotated[str | None, typer.Option(help="Only this event id.")] = None,
+    event_class: EventClass = None,
     identity: Annotated[str | None, typer.Option(help="Only this identity (hex).")] = None,
     source: Annotated[
         str | None, typer.Option(help="Only this source position: [PRODUCER:]P:O.")
@@ -98,20 +101,23 @@ def decisions(
     """Show what was decided and why."""
     from admitone.ledger.decision_rows import Decisions
     from admitone.ledger.decision_rows import decisions as read_decisions
-    from admitone.ledger.model import Filter
-    from admitone.ledger.query_text import bus_from, identity_from, moment_from, source_from
+    from admitone.ledger.query_text import filter_from
 
-    wanted = Filter(
-        run_id=run,
-        verdict=verdict,
-        reason=reason,
-        event_id=event,
-        identity=_asked("--identity", identity, identity_from),
-        source=_asked("--source", source, source_from),
-        bus=_asked("--bus", bus, bus_from),
-        since=_asked("--since", since, moment_from),
-        until=_asked("--until", until, moment_from),
-    )
+    try:
+        wanted = filter_from(
+            run=run,
+            verdict=verdict,
+            reason=code,
+            event=event,
+            event_class=event_class,
+            identity=identity,
+            source=source,
+            bus=bus,
+            since=since,
+            until=until,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     rows = islice(read_decisions(stores_at(home).ledger, wanted), limit)
     if as_lines:
         print_lines(rows)
@@ -149,9 +155,7 @@ def print_decisions(rows: Sequence[Decision]) -> None:
 def receipt(
     event_id: Annotated[str, typer.Argument(help="The event's id.")],
     run: Run = None,
-    event_class: Annotated[
-        str | None, typer.Option("--class", help="Only this event class.")
-    ] = None,
+    event_class: EventClass = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -193,11 +197,3 @@ def position(source: SourcePosition | None) -> str:
 
 def _place(bus: BusPlace | None) -> str:
     return f"{bus['topic']}:{bus['partition']}:{bus['offset']}" if bus else "-"
-
-
-def _asked(option: str, text: str | None, read: Callable[[str], T]) -> T | None:
-    """Return what an option says, or say what is wrong with it."""
-    try:
-        return None if text is None else read(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from admitone.cli.decision_commands import position, print_decisions
+from admitone.cli.decision_commands import Code, position, print_decisions
 from admitone.cli.output import (
     Author,
     Home,
@@ -25,12 +25,12 @@ from admitone.cli.output import (
     stores_at,
     table,
 )
-from admitone.core.decisions import Reason, Verdict
+from admitone.core.decisions import Reason
 
 if TYPE_CHECKING:
     from admitone.boundary.release import Report
     from admitone.evidence.quarantined import QuarantinedDelivery
-    from admitone.ops.stores import Stores
+    from admitone.ops.quarantine import Which
 
 app = typer.Typer(
     help="What was not admitted, and why.", no_args_is_help=True, rich_markup_mode=None
@@ -40,7 +40,7 @@ app = typer.Typer(
 @app.command("list")
 def list_quarantined(
     run: Run = None,
-    reason: Annotated[Reason | None, typer.Option(help="Only this reason.")] = None,
+    code: Code = None,
     limit: Annotated[int | None, typer.Option(help="At most this many.", min=1)] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Also those that were released or discarded.")
@@ -51,17 +51,17 @@ def list_quarantined(
 ) -> None:
     """List quarantined deliveries that nothing was done about yet."""
     from admitone.evidence.quarantined import is_done
-    from admitone.ledger.model import Filter
-    from admitone.ops.quarantine import Quarantined, list_quarantined
+    from admitone.ledger.query_text import filter_from
+    from admitone.ops import quarantine as ops
 
-    wanted = Filter(run_id=run, verdict=Verdict.QUARANTINED, reason=reason)
-    found = list_quarantined(stores_at(home).ledger, wanted, everything=everything)
+    wanted = filter_from(run=run, reason=code)
+    found = ops.list_quarantined(stores_at(home), wanted, everything=everything)
     rows = islice(found, limit)
     if as_lines:
         print_lines(rows)
         return
     if as_json:
-        print_json(Quarantined(quarantined=list(rows)))
+        print_json(ops.Quarantined(quarantined=list(rows)))
         return
     listed = list(islice(rows, 51))
     if not listed:
@@ -115,7 +115,7 @@ Ids = Annotated[
     list[str] | None, typer.Argument(metavar="[ID]...", help="The ids that list shows.")
 ]
 Why = Annotated[str, typer.Option("--reason", help="Why; kept with the decision.")]
-Code = Annotated[Reason | None, typer.Option("--code", help="All with this reason code.")]
+OfCode = Annotated[Reason | None, typer.Option("--code", help="All with this reason code.")]
 Event = Annotated[str | None, typer.Option("--event", help="All of this event.")]
 
 
@@ -124,7 +124,7 @@ def release(
     why: Why,
     ids: Ids = None,
     run: Run = None,
-    code: Code = None,
+    code: OfCode = None,
     event: Event = None,
     keep_first: Annotated[
         bool, typer.Option("--keep-first", help="Contradictions: confirm the first admission.")
@@ -144,10 +144,9 @@ def release(
     if keep_first and as_new:
         raise typer.BadParameter("choose --keep-first or --as-new, not both")
     choice = Choice.KEEP_FIRST if keep_first else Choice.AS_NEW if as_new else None
-    stores = stores_at(home)
-    chosen = _chosen(stores, ids, run, code, event)
+    which = _which(ids, run, code, event)
     with err().status("releasing"):
-        report = ops.release(stores.settings, chosen, Signature(author_of(author), why), choice)
+        report = ops.release(stores_at(home), which, Signature(author_of(author), why), choice)
     present(report, as_json, _print_report)
 
 
@@ -167,7 +166,7 @@ def discard(
     why: Why,
     ids: Ids = None,
     run: Run = None,
-    code: Code = None,
+    code: OfCode = None,
     event: Event = None,
     block: Annotated[
         int | None,
@@ -189,26 +188,15 @@ def discard(
         text = f"block {block} given up with its {number(given_up['deliveries'])} deliveries"
         print_json(given_up) if as_json else typer.echo(text)
         return
-    chosen = _chosen(stores, ids, run, code, event)
-    done = ops.discard(stores, chosen, signature)
+    done = ops.discard(stores, _which(ids, run, code, event), signature)
     print_json(done) if as_json else typer.echo(f"{number(done['discarded'])} discarded")
 
 
-def _chosen(
-    stores: Stores,
-    ids: list[str] | None,
-    run: str | None,
-    code: Reason | None,
-    event: str | None,
-) -> dict[int, list[int]]:
-    """Return the deliveries that ids or a filter name, by block."""
-    from admitone.evidence.quarantined import still_quarantined
-    from admitone.ledger.decision_rows import in_quarantine
-    from admitone.ledger.model import Filter
+def _which(ids: list[str] | None, run: str | None, code: Reason | None, event: str | None) -> Which:
+    """Return what ids or a filter name."""
+    from admitone.ledger.query_text import filter_from
 
     by_filter = run is not None or code is not None or event is not None
     if bool(ids) == by_filter:
         raise typer.BadParameter("name deliveries by id, or by --run, --code or --event")
-    if not ids:
-        return in_quarantine(stores.ledger, Filter(run_id=run, reason=code, event_id=event))
-    return still_quarantined(stores.ledger, ids)
+    return ids or filter_from(run=run, reason=code, event=event)

@@ -34,7 +34,8 @@ def reconcile(
             "reading back changes the ledger: leave out --dry-run or --restored"
         )
     with err().status("looking at the log"):
-        done = ops.reconcile(settings_at(home), dry_run=dry_run, restored=restored)
+        settings = settings_at(home)
+        done = ops.look(settings) if dry_run else ops.reconcile(settings, restored=restored)
     present(done, as_json, lambda done: _print(done, restored))
     if done.remaining:
         raise typer.Exit(done.refusal().exit_code) if as_json else done.refusal()

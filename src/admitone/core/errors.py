@@ -12,7 +12,7 @@ AdmitoneError
 ├── AmbiguityRemains        exit 6   an admission could not be resolved
 ├── IntegrityError          exit 7   stored evidence contradicts itself
 ├── ContractDrift           exit 7   a topic is not as agreed
-├── Fenced                  exit 1   a successor took over; this worker must stop
+├── Fenced                  exit 8   a successor took over; this worker must stop
 ├── MarkMoved               exit 1   progress was made by another worker since it was read
 └── NotFound                exit 1   what was asked for does not exist
 
@@ -123,6 +123,7 @@ class Fenced(AdmitoneError):
     """A successor owns this source partition or producer name now."""
 
     code = "FENCED"
+    exit_code = 8
 
 
 class MarkMoved(AdmitoneError):

@@ -35,6 +35,7 @@ from admitone.infra.clock import Patience
 from admitone.infra.postgres_connect import (
     Connection,
     connect,
+    is_made,
     migrate,
     one,
     parameters_of,
@@ -115,19 +116,35 @@ class _Attempt(Generic[T]):
 class Database:
     """A database with a connection of its own for each process and thread, opened where it is used.
 
-    `component` names what lives in it: several may share a database, each with its own version.
+    `component` names what lives in it: several may share a database, each with its own version. One that is opened
+    read-only makes no tables and changes none: before it is asked anything, `is_made` tells whether a writer has.
     """
 
     def __init__(
-        self, url: str, component: str, migrations: Sequence[str], patience_s: float = PATIENCE_S
+        self,
+        url: str,
+        component: str,
+        migrations: Sequence[str],
+        patience_s: float = PATIENCE_S,
+        *,
+        read_only: bool = False,
     ) -> None:
         self._parameters = parameters_of(url)
         self._component = component
         self._migrations = migrations
         self._patience_s = patience_s
+        self._read_only = read_only
         self._local = threading.local()
         self._known_in: int | None = None
         self.name = place_of(self._parameters)
+
+    def is_made(self) -> bool:
+        """Tell whether the tables are there, as this program knows them; raise where they are older."""
+        if self._known_in != os.getpid() and self.read(
+            lambda db: is_made(db, self._component, len(self._migrations))
+        ):
+            self._known_in = os.getpid()
+        return self._known_in == os.getpid()
 
     def run(self, work: Callable[[Connection], T]) -> T:
         """Run a transaction until it is known to have happened, and return its result.
@@ -286,7 +303,7 @@ class Database:
         db, backend = connect(self._parameters)
         try:
             self._refuse_older_server(db)
-            if self._known_in != os.getpid():
+            if not self._read_only and self._known_in != os.getpid():
                 migrate(db, self._component, self._migrations)
                 self._known_in = os.getpid()
         except BaseException:

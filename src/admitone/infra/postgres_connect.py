@@ -81,6 +81,17 @@ def connect(parameters: dict[str, Any]) -> tuple[Connection, tuple[int, Any]]:
     return db, (db.info.backend_pid, backend_start)
 
 
+def is_made(db: Connection, component: str, known: int) -> bool:
+    """Tell whether a component's tables are there; raise where a writer must bring them up to date first."""
+    version = _version(db, component, known)
+    if 0 < version < known:
+        raise ConfigurationError(
+            f"The {component} has version {version}, this program reads {known}.",
+            "admitone run brings it up to date",
+        )
+    return version == known
+
+
 def migrate(db: Connection, component: str, migrations: Sequence[str]) -> None:
     """Bring a component to the version this program knows; only forwards, one process at a time."""
     if _version(db, component, len(migrations)) == len(migrations):

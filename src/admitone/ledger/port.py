@@ -131,12 +131,15 @@ class LedgerReader(Protocol):
     def reading_back(self) -> dict[str, KnownEnds]:
         """Return the pipelines whose reading back was begun and not ended, each with the ends it begins at."""
 
+    def now_ms(self) -> int:
+        """Return what time it is by the ledger's clock, which blocks are claimed by."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
 
 class Ledger(LedgerReader, Protocol):
     """The questions, and the writes of the admission protocol."""
-
-    def now_ms(self) -> int:
-        """Return what time it is by the ledger's clock, which blocks are claimed by."""
 
     def register_source(
         self,
@@ -291,6 +294,3 @@ class Ledger(LedgerReader, Protocol):
 
     def accept_topic(self, accepted: AcceptedTopic) -> bool:
         """Accept an incarnation of a topic; False when it is the one that counts already."""
-
-    def close(self) -> None:
-        """Release what is open."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing_extensions import TypedDict
 
-from admitone.core.decisions import Verdict
+from admitone.core.decisions import Reason, Verdict
 from admitone.core.envelope import timestamp_ms
 from admitone.core.errors import NotFound
 from admitone.ledger.decision_rows import Decision, decisions
@@ -72,6 +72,36 @@ def record_from(text: str) -> tuple[int, int] | None:
         return None
     record = int(block_id), int(ordinal)
     return record if max(record) < 2**63 else None
+
+
+def filter_from(
+    *,
+    run: str | None = None,
+    verdict: Verdict | None = None,
+    reason: Reason | None = None,
+    event: str | None = None,
+    event_class: str | None = None,
+    identity: str | None = None,
+    source: str | None = None,
+    bus: str | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    after: str | None = None,
+) -> Filter:
+    """Return which decisions are wanted; raise ValueError where a text is not what it should be."""
+    return Filter(
+        run_id=run,
+        verdict=verdict,
+        reason=reason,
+        event_id=event,
+        event_class=event_class,
+        identity=None if identity is None else identity_from(identity),
+        source=None if source is None else source_from(source),
+        bus=None if bus is None else bus_from(bus),
+        since=None if since is None else moment_from(since),
+        until=None if until is None else moment_from(until),
+        after=None if after is None else record_from(after),
+    )
 
 
 def receipt_of(

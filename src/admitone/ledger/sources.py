@@ -78,13 +78,6 @@ def owned(
     return row[1], row[2], row[3]
 
 
-def now_ms(rows: Rows) -> int:
-    """Return what time it is by the ledger's clock."""
-    row = rows.first(f"SELECT {rows.now_ms}")
-    assert row is not None
-    return int(row[0])
-
-
 def mark_of(rows: Rows, source: Source) -> Mark:
     """Return how far the source is decided."""
     row = rows.first(

@@ -133,7 +133,20 @@ class Rows(Protocol):
         """Create the table of a segment."""
 
 
-class Store(Protocol):
+class ReadStore(Protocol):
+    """A database with the tables of a ledger, for questions only."""
+
+    def read(self, work: Callable[[Rows], T]) -> T:
+        """Ask questions of one consistent state."""
+
+    def snapshot(self) -> AbstractContextManager[Rows]:
+        """Read one consistent state, however long it takes; what is read within it sees the same."""
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+
+
+class Store(ReadStore, Protocol):
     """A database with the tables of a ledger."""
 
     def run(self, work: Callable[[Rows], T], *, durable: bool = True) -> T:
@@ -141,12 +154,6 @@ class Store(Protocol):
 
         What may be done again after a power failure need not wait for the disk.
         """
-
-    def read(self, work: Callable[[Rows], T]) -> T:
-        """Ask questions of one consistent state."""
-
-    def snapshot(self) -> AbstractContextManager[Rows]:
-        """Read one consistent state, however long it takes; what is read within it sees the same."""
 
     def stage(self, deliveries: Deliveries) -> None:
         """Make ready, before a claim's transaction begins, what needs no lock."""
@@ -159,6 +166,3 @@ class Store(Protocol):
 
     def drop(self, store: str, segment: Segment) -> bool:
         """Drop a segment that was given up; False where a reader still needs it: the next time will do."""
-
-    def close(self) -> None:
-        """Close this thread's connection."""

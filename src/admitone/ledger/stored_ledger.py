@@ -21,7 +21,7 @@ from admitone.ledger.model import (
     Outcome,
     Source,
 )
-from admitone.ledger.store import Rows
+from admitone.ledger.store import Rows, Store
 from admitone.ledger.stored_reader import StoredReader, reading
 
 P = ParamSpec("P")
@@ -43,10 +43,11 @@ def in_transaction(
 class StoredLedger(StoredReader):
     """A `Ledger` on a database."""
 
+    _store: Store
+
     register_source = in_transaction(sources.register)
     take_generation = in_transaction(sources.take_generation)
     take_epoch = in_transaction(sources.take_epoch)
-    now_ms = reading(sources.now_ms)
     mark = reading(sources.mark_of)
     horizon = reading(sources.horizon_of)
     count_re_reads = in_transaction(sources.count_re_reads)
@@ -64,6 +65,9 @@ class StoredLedger(StoredReader):
     begin_reading_back = in_transaction(restoring.begin)
     number_blocks_beyond = in_transaction(restoring.number_blocks_beyond)
     end_reading_back = in_transaction(restoring.end)
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
 
     def check_epoch(self, source: Source, epoch: int) -> None:
         """Raise `Fenced` when another worker took the source over."""

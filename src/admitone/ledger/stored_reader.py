@@ -34,7 +34,7 @@ from admitone.ledger.model import (
     SourceInfo,
 )
 from admitone.ledger.outcomes import Columns, standing
-from admitone.ledger.store import Condition, Rows, Store
+from admitone.ledger.store import Condition, ReadStore, Rows
 from admitone.ledger.upstream_marks import upstreams_of
 
 P = ParamSpec("P")
@@ -199,6 +199,13 @@ def anomalies_of(rows: Rows, run_id: str | None = None) -> list[Anomaly]:
     return [Anomaly(rows.name(run), *rest) for run, *rest in found]
 
 
+def now_ms(rows: Rows) -> int:
+    """Return what time it is by the ledger's clock."""
+    row = rows.first(f"SELECT {rows.now_ms}")
+    assert row is not None
+    return int(row[0])
+
+
 def pending_evidence(rows: Rows, pipeline: str | None = None) -> list[int]:
     """Return the decided blocks, of one pipeline or of all, whose evidence is not durable yet."""
     of_pipeline, values = _only(" AND pipeline = %s", pipeline)
@@ -297,8 +304,9 @@ class StoredReader:
     closure = reading(closure_of)
     accepted_topics = reading(accepted_topics)
     reading_back = reading(reading_back)
+    now_ms = reading(now_ms)
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ReadStore) -> None:
         self._store = store
 
     def snapshot(self) -> AbstractContextManager[object]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 
 from typing_extensions import TypedDict
 
@@ -11,18 +13,17 @@ from admitone.boundary.ledger_age import must_know_its_log
 from admitone.boundary.reconciliation import retract
 from admitone.boundary.release import Choice, Report, Signature
 from admitone.boundary.release import release as deliver_again
-from admitone.core.decisions import Action
+from admitone.core.decisions import Action, Verdict
 from admitone.evidence.originals import open_deliveries
-from admitone.evidence.quarantined import is_done
+from admitone.evidence.quarantined import is_done, still_quarantined
 from admitone.infra.clock import wall_clock
-from admitone.ledger.decision_rows import Decision, decisions
+from admitone.ledger.decision_rows import Decision, decisions, in_quarantine
 from admitone.ledger.model import Filter
-from admitone.ledger.port import LedgerReader
 from admitone.ops.stores import Stores
 from admitone.settings import Settings
 
-Chosen = Mapping[int, list[int]]
-"""Deliveries, as ordinals by block."""
+Which = Sequence[str] | Filter
+"""Deliveries in quarantine that nothing was done about yet: by their ids, or whatever a filter finds."""
 
 
 class Quarantined(TypedDict):
@@ -45,32 +46,28 @@ class Retracted(TypedDict):
 
 
 def list_quarantined(
-    ledger: LedgerReader, wanted: Filter, *, everything: bool = False
+    stores: Stores, wanted: Filter, *, everything: bool = False
 ) -> Iterator[Decision]:
     """Yield quarantined deliveries that nothing was done about yet, or everything that ever was quarantined."""
-    return (row for row in decisions(ledger, wanted) if everything or not is_done(row))
+    rows = decisions(stores.ledger, replace(wanted, verdict=Verdict.QUARANTINED))
+    return (row for row in rows if everything or not is_done(row))
 
 
-def release(
-    settings: Settings, chosen: Chosen, signature: Signature, choice: Choice | None
-) -> Report:
+def release(stores: Stores, which: Which, signature: Signature, choice: Choice | None) -> Report:
     """Deliver quarantined deliveries again, by the rules in force now."""
-    boundaries = open_all(settings)
-    try:
+    chosen, settings = _chosen(stores, which), stores.settings
+    with open_all(settings) as boundaries:
         must_know_its_log(boundaries[0].ledger, boundaries[0].transport, settings)
         fetch = open_deliveries(settings, boundaries[0].ledger)
         report = Report()
         for boundary in boundaries:
             report.add(deliver_again(boundary, fetch, chosen, signature, choice))
         return report
-    finally:
-        for boundary in boundaries:
-            boundary.transport.close()
-            boundary.ledger.close()
 
 
-def discard(stores: Stores, chosen: Chosen, signature: Signature) -> Discarded:
+def discard(stores: Stores, which: Which, signature: Signature) -> Discarded:
     """Give quarantined deliveries up; they stay on record."""
+    chosen = _chosen(stores, which)
     must_know_its_log(stores.writing_ledger, stores.transport, stores.settings)
     return {
         "discarded": sum(
@@ -84,7 +81,14 @@ def discard(stores: Stores, chosen: Chosen, signature: Signature) -> Discarded:
 
 def give_up_block(settings: Settings, block_id: int, signature: Signature) -> Retracted:
     """Give a whole block of unknown fate up: its events are never published again."""
-    boundary = open_boundary(settings)
-    must_know_its_log(boundary.ledger, boundary.transport, settings)
-    block = retract(boundary, block_id, signature.author, signature.reason)
+    with closing(open_boundary(settings)) as boundary:
+        must_know_its_log(boundary.ledger, boundary.transport, settings)
+        block = retract(boundary, block_id, signature.author, signature.reason)
     return {"retracted": block_id, "deliveries": block.deliveries}
+
+
+def _chosen(stores: Stores, which: Which) -> Mapping[int, list[int]]:
+    """Return the ordinals of deliveries by block."""
+    if isinstance(which, Filter):
+        return in_quarantine(stores.ledger, which)
+    return still_quarantined(stores.ledger, which)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
-from typing import cast
 
 from typing_extensions import TypedDict
 
-from admitone.boundary import open_all
+from admitone.boundary import admission_options, dedup_options, open_all
 from admitone.boundary.ledger_age import refuse_older_ledger
 from admitone.boundary.reconciliation import AWAITS_OPERATOR, Reconciled, look_only
 from admitone.boundary.reconciliation import reconcile as resolve
@@ -17,8 +16,9 @@ from admitone.core.decisions import BlockState
 from admitone.core.errors import AmbiguityRemains
 from admitone.ledger import open_ledger_reader
 from admitone.ledger.decision_rows import SourcePartition, partition_document
-from admitone.ledger.port import Ledger
+from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
+from admitone.transport import open_transport
 
 
 class ReconciledBlock(TypedDict):
@@ -83,24 +83,32 @@ class Reconciliation:
         )
 
 
-def reconcile(
-    settings: Settings, *, dry_run: bool = False, restored: bool = False
-) -> Reconciliation:
-    """Resolve in-flight and ambiguous admissions against the log; in a dry run only look.
+def reconcile(settings: Settings, *, restored: bool = False) -> Reconciliation:
+    """Resolve in-flight and ambiguous admissions against the log.
 
     With `restored` the ledger is an older copy, and what the log holds beyond it is read back first. Nothing is
     published late then: asking again without it is the operator's word that nobody gave up what is absent.
     """
-    boundaries = open_all(settings)
-    if dry_run:
+    with open_all(settings) as boundaries:
+        again = read_all_back(settings, boundaries) if restored else []
         for boundary in boundaries:
-            # A look asks only what a reader answers, so it gets one, which cannot write.
-            boundary.ledger = cast(Ledger, open_ledger_reader(settings))
-    again = read_all_back(settings, boundaries) if restored else []
-    for boundary in () if dry_run else boundaries:
-        topics = [contract.topic for contract in boundary.options.contracts]
-        refuse_older_ledger(boundary.ledger, boundary.transport, topics)
-    look = look_only if dry_run else partial(resolve, by_operator=not restored)
-    found = [entry for boundary in boundaries for entry in look(boundary)]
-    unsettled = boundaries[0].ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS])
-    return Reconciliation(found, len(unsettled), again)
+            topics = [contract.topic for contract in boundary.options.contracts]
+            refuse_older_ledger(boundary.ledger, boundary.transport, topics)
+        found = [
+            entry
+            for boundary in boundaries
+            for entry in resolve(boundary, by_operator=not restored)
+        ]
+        return Reconciliation(found, _unsettled(boundaries[0].ledger), again)
+
+
+def look(settings: Settings) -> Reconciliation:
+    """Say what reconciling would find now, and change nothing."""
+    options = admission_options(settings), dedup_options(settings)
+    with closing(open_ledger_reader(settings)) as ledger, closing(open_transport(settings)) as log:
+        found = [entry for each in options for entry in look_only(ledger, log, each)]
+        return Reconciliation(found, _unsettled(ledger), [])
+
+
+def _unsettled(ledger: LedgerReader) -> int:
+    return len(ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS]))

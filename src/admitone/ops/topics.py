@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing_extensions import TypedDict
 
 from admitone.boundary.destination_topics import Topics
+from admitone.boundary.ledger_age import must_know_its_log
 from admitone.core.contract import Contract, TopicDocument
 from admitone.evidence.topic_check import check_topics
 from admitone.infra.clock import wall_clock
@@ -54,6 +55,7 @@ def accept(stores: Stores, topic: str, author: str, reason: str, *, dedup: bool)
 
 
 def _topics(stores: Stores, dedup: bool) -> Topics:
+    must_know_its_log(stores.writing_ledger, stores.transport, stores.settings)
     contracts = _destinations(stores.settings, dedup)
     return Topics(contracts, stores.writing_ledger, stores.transport)
 

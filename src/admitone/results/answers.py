@@ -21,10 +21,12 @@ from admitone.results.documents import (
     AnswerSource,
     DimensionLine,
     ItemAnswer,
+    ItemHistory,
     TopAnswer,
+    TotalsOfList,
     TrendAnswer,
     WindowLine,
-    WindowTotals,
+    WindowLines,
     item_answer,
     live_source,
     past_source,
@@ -106,6 +108,20 @@ class Answers:
                 for known in question.known_in(newest, rule.dimension)
             ]
 
+    def item_or_history(
+        self,
+        item_type: str,
+        key: str,
+        window: str,
+        first: str | None,
+        last: str | None,
+        most: int | None = None,
+    ) -> ItemAnswer | ItemHistory:
+        """Return one item in one window or, where either end is named, in every window of a range."""
+        if first is None and last is None:
+            return self.item(item_type, key, window)
+        return {"windows": self.history(item_type, key, first, last, most)}
+
     def trend(
         self, dimension: str, window: str = "1h", where: str | None = None, k: int | None = None
     ) -> TrendAnswer:
@@ -121,25 +137,33 @@ class Answers:
         size = question.usual_k if k is None else k
         return trend_answer(now, before, dimension, where, size, question.source_of(now))
 
-    def windows(self) -> list[WindowLine]:
-        """Return every window there is, smallest size first, oldest first."""
-        with self._reader.snapshot():
-            question = self._question()
-            return [window_line(*found) for found in question.all_windows()]
+    def windows(
+        self,
+        dimension: str | None = None,
+        where: str | None = None,
+        size: str | None = None,
+        most: int | None = None,
+    ) -> WindowLines | TotalsOfList:
+        """Return every window there is, or those of one size, with what a list amounts to where one is named.
 
-    def window_totals(
-        self, dimension: str, where: str | None = None, size: str | None = None
-    ) -> list[WindowTotals]:
-        """Return every window there is, or those of one size, with what a list amounts to in it."""
+        Smallest size first, oldest first; of each size the newest `most`.
+        """
         if size is not None and size not in ALIASES:
             raise NotFound(f"{size!r} is no size.", f"one of {', '.join(ALIASES)}")
+        kinds = KINDS if size is None else (ALIASES[size],)
         with self._reader.snapshot():
-            question, name = self._question(), self._list(dimension, where)
-            windows = question.windows(None if size is None else ALIASES[size])
-            return [
+            question = self._question()
+            windows = [
+                window for kind in kinds for window in question.windows(kind)[-(most or 0) :]
+            ]
+            if dimension is None:
+                return {"windows": [question.line(window) for window in windows]}
+            name = self._list(dimension, where)
+            totals = [
                 window_totals(known.result(), question.source_of(known)["kept_in"])
                 for known in question.known_in(windows, name)
             ]
+        return {"dimension": dimension, "where": where, "windows": totals}
 
     def dimensions(self) -> list[DimensionLine]:
         """Return every dimension there is, and the values that have a list of their own so far."""
@@ -237,16 +261,14 @@ class _Question:
 
     def windows(self, kind: str | None = None) -> list[Window]:
         """Return every window there is, smallest size first, oldest first."""
-        return [w for w, _, _ in self.all_windows() if kind in (None, w.kind)]
+        found = (w for w in self._present | self._past.keys() if kind in (None, w.kind))
+        return sorted(found, key=lambda w: (KINDS.index(w.kind), w.start_ms))
 
-    def all_windows(self) -> Iterator[tuple[Window, bool, str]]:
-        """Yield every window there is, whether it is complete, and where it is kept."""
-        found = self._present | self._past.keys()
-        for window in sorted(found, key=lambda w: (KINDS.index(w.kind), w.start_ms)):
-            if window in self._present:
-                yield window, self.state.is_complete(window), SKETCHES
-            else:
-                yield window, self._past[window], HISTORY
+    def line(self, window: Window) -> WindowLine:
+        """Return a window there is, whether it is complete, and where it is kept."""
+        if window in self._present:
+            return window_line(window, self.state.is_complete(window), SKETCHES)
+        return window_line(window, self._past[window], HISTORY)
 
     def known(self, window: Window, name: str) -> ListView:
         """Return what is known about a list in a window."""

@@ -175,10 +175,10 @@ class PostgresHistory:
 
 
 class HistoryReader:
-    """Reads what the history holds, in read-only transactions."""
+    """Reads what the history holds, in read-only transactions; it is empty until a writer has made its tables."""
 
     def __init__(self, url: str) -> None:
-        self._database = Database(url, COMPONENT, MIGRATIONS, _PATIENCE_S)
+        self._database = Database(url, COMPONENT, MIGRATIONS, _PATIENCE_S, read_only=True)
 
     def result(self, window: Window, name: str) -> ListResult | None:
         """Return a list in a window as it was last written."""
@@ -197,12 +197,13 @@ class HistoryReader:
                 items=tuple(RankedItem(*item) for item in db.execute(_READ_ITEMS, place)),
             )
 
-        return self._database.read(ask)
+        return self._database.read(ask) if self._database.is_made() else None
 
     def windows(self) -> dict[Window, bool]:
         """Return every window there is, and whether it is complete."""
         query = "SELECT window_key, bool_and(processing_complete) FROM window_metadata GROUP BY 1"
-        rows = self._database.read(lambda db: db.execute(query).fetchall())
+        made = self._database.is_made()
+        rows = self._database.read(lambda db: db.execute(query).fetchall()) if made else []
         return {parse_window(key): complete for key, complete in rows}
 
     def close(self) -> None:

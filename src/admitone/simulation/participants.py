@@ -121,7 +121,7 @@ def query(stores: Stores, clock: Clock, at_once: int, rolled_back: int, *, evide
     boundary = stores.boundary(clock)
     ledger, log, topic = boundary.ledger, boundary.transport, stores.topic
     generation = boundary.start(topic)
-    _expire(boundary)
+    boundary.expire()
     known = {info.source: info.next_offset for info in ledger.sources()}
     reached = [
         max((known[boundary.source(topic, number)] or 0) - rolled_back, 0)
@@ -162,9 +162,9 @@ def query(stores: Stores, clock: Clock, at_once: int, rolled_back: int, *, evide
         sources.reached(_note_read(boundary, topic, {n: end for n, (_, end) in spans.items()}))
         sources.look()
         if evidence:
-            writer.write_pending(clock())
-            ledger.expire_journal(clock() - stores.settings.evidence.journal_retention)
-        _expire(boundary)
+            boundary.upkeep(writer, stores.settings.evidence.journal_retention)
+        else:
+            boundary.expire()
 
 
 def _note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dict[Source, int]:
@@ -172,13 +172,6 @@ def _note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dic
     noted = {boundary.source(topic, number): end for number, end in ends.items()}
     boundary.ledger.read_up_to(noted)
     return noted
-
-
-def _expire(boundary: Boundary) -> None:
-    options = boundary.options
-    boundary.ledger.expire_segments(
-        options.rules.retention_ms, options.idle_after_ms, options.store
-    )
 
 
 def _task(stores: Stores, name: str, work: Callable[[], None]) -> Participant:

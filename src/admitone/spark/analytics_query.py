@@ -9,6 +9,7 @@ and a batch that was counted before is recognised by them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
 from functools import partial
 
 import pyarrow as pa
@@ -19,11 +20,13 @@ from admitone.analytics import open_sketch_store
 from admitone.analytics.batch_counter import BatchCounter
 from admitone.analytics.counting import build_deltas, count_batches
 from admitone.analytics.port import NOTHING_READ, CountedBatch, PartitionRead, SketchStore
-from admitone.boundary import open_boundary
+from admitone.boundary.destination_topics import Topics
+from admitone.boundary.ledger_age import must_know_its_log
 from admitone.core.errors import ContractDrift, IntegrityError
 from admitone.infra.clock import wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.infra.memory import keep_freed_memory
+from admitone.ledger import open_ledger
 from admitone.results import open_outlets
 from admitone.results.publisher import Publisher, begin_life
 from admitone.settings import Settings
@@ -31,7 +34,9 @@ from admitone.spark.checkpoints import fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
 from admitone.spark.log_stream import Begin, begin_at, ends_of, log_stream, unpacked
 from admitone.spark.query_companion import QueryCompanion, start_query
-from admitone.transport.port import Topic
+from admitone.transport import open_transport
+from admitone.transport.port import Topic, Transport
+from admitone.transport.topic_contract import destination_contracts
 
 QUERY = "analytics"
 Present = Callable[[], dict[str, Topic]]
@@ -48,18 +53,18 @@ def analytics_query(
     spark: SparkSession, settings: Settings, trigger: str = "500 milliseconds"
 ) -> StreamingQuery:
     """Start the query from the store's marks, on the topics that are there."""
-    boundary = open_boundary(settings)
-    boundary.check_topics()
+    transport = open_transport(settings)
+    accept_new_topics(settings, transport)
     names = [entry.topic for entry in settings.topics]
 
     def present() -> dict[str, Topic]:
-        found = boundary.transport.describe(names)
+        found = transport.describe(names)
         return {name: state.topic for name, state in found.items()}
 
     store = open_sketch_store(settings)
     begin_life(store, open_outlets(settings), wall_clock())
     topics = CountedTopics(present)
-    begin = begin_at(boundary.transport, topics.topics, next_offsets(store, topics.ids))
+    begin = begin_at(transport, topics.topics, next_offsets(store, topics.ids))
     note_begin(store, begin)
     limit = settings.topk.max_per_trigger
     stream = log_stream(spark, settings, begin, limit, packed=True, counted=True)
@@ -67,6 +72,14 @@ def analytics_query(
     work = count_into(store, settings, topics, partial(ends_of, settings))
     companion = Answering(topics, Publisher(settings))
     return start_query(QUERY, stream, work, checkpoint, trigger, companion)
+
+
+def accept_new_topics(settings: Settings, transport: Transport) -> None:
+    """Create and accept the admitted topics that are new, as the boundary does at its start."""
+    with closing(open_ledger(settings)) as ledger:
+        must_know_its_log(ledger, transport, settings)
+        topics = Topics(destination_contracts(settings), ledger, transport)
+        topics.create_and_accept(wall_clock(), create=settings.transport.create_topics)
 
 
 class Answering(QueryCompanion):

@@ -23,7 +23,6 @@ from admitone.boundary.ledger_rollback import SourcesSeen
 from admitone.boundary.partition import OwnedPartition
 from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
 from admitone.evidence import open_evidence_writer
-from admitone.infra.clock import wall_clock
 from admitone.infra.memory import keep_freed_memory
 from admitone.ledger.model import Source
 from admitone.settings import Settings
@@ -76,22 +75,14 @@ def flow_query(spark: SparkSession, settings: Settings, flow: Flow, trigger: str
     boundary = flow.open(settings, None)
     topic = flow.source(settings, boundary.transport)
     generation = boundary.start(topic)
-    expire(boundary)
+    boundary.expire()
     begin = begin_at(boundary.transport, [topic], {topic.name: next_offsets(boundary, topic)})
     note_read(boundary, topic, dict(enumerate(begin[topic])))
     stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger, packed=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), flow.query)
     companion = Deciding(SourceTopic(boundary.transport, topic))
-    work = admit_batch(settings, flow, companion, generation, checkpoint)
+    work = admit_batch(settings, flow, boundary, companion, generation, checkpoint)
     return start_query(flow.query, stream, work, checkpoint, trigger, companion)
-
-
-def expire(boundary: Boundary) -> None:
-    """Forget the keys of a boundary's store that are older than the retention."""
-    options = boundary.options
-    boundary.ledger.expire_segments(
-        options.rules.retention_ms, options.idle_after_ms, options.store
-    )
 
 
 def next_offsets(boundary: Boundary, topic: Topic) -> dict[int, int]:
@@ -109,10 +100,14 @@ def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dict
 
 
 def admit_batch(
-    settings: Settings, flow: Flow, companion: Deciding, generation: int, checkpoint: Path
+    settings: Settings,
+    flow: Flow,
+    boundary: Boundary,
+    companion: Deciding,
+    generation: int,
+    checkpoint: Path,
 ) -> Callable[[DataFrame, int], None]:
     """Return the function that decides one micro-batch, with exactly one Spark action."""
-    boundary = flow.open(settings, None)
     evidence = open_evidence_writer(settings, boundary.ledger, boundary.options.pipeline)
     topic = companion.raw.topic
     sources = SourcesSeen(boundary.ledger)
@@ -140,12 +135,9 @@ def admit_batch(
         ends = ends_of(settings, batch).get(topic.name, {})
         sources.reached(note_read(boundary, topic, ends))
         sources.look()
-        companion.evidence.next(write_evidence_and_expire)
-
-    def write_evidence_and_expire() -> None:
-        evidence.write_pending(wall_clock())
-        boundary.ledger.expire_journal(wall_clock() - settings.evidence.journal_retention)
-        expire(boundary)
+        companion.evidence.next(
+            partial(boundary.upkeep, evidence, settings.evidence.journal_retention)
+        )
 
     return admit
 

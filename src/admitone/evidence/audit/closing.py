@@ -54,6 +54,11 @@ class Closing:
         """Tell whether the run is closed now."""
         return self.already or self.artifact is not None
 
+    @property
+    def refused(self) -> bool:
+        """Tell whether a red gate keeps the run open: one that is closed stays so, whatever is waived this time."""
+        return not self.closed and not self.gate.green
+
     def document(self) -> ClosingDocument:
         """Return it as the interface spells it."""
         return {

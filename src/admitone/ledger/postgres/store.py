@@ -32,8 +32,14 @@ _CANDIDATES = (
 class PostgresStore:
     """A `Store` in a PostgreSQL database."""
 
-    def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
-        self._database = Database(url, "ledger", MIGRATIONS, patience_s)
+    def __init__(
+        self, url: str, patience_s: float = PATIENCE_S, *, read_only: bool = False
+    ) -> None:
+        self._database = Database(url, "ledger", MIGRATIONS, patience_s, read_only=read_only)
+
+    def is_made(self) -> bool:
+        """Tell whether a writer has made the tables: one that is opened read-only makes none."""
+        return self._database.is_made()
 
     def run(self, work: Callable[[Rows], T], *, durable: bool = True) -> T:
         """Run a transaction until it is known to have happened; commit it unless the work rolled it back."""

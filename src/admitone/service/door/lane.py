@@ -93,8 +93,7 @@ class Lane:
     def close(self) -> None:
         """Let go of the slot."""
         if self._boundary is not None:
-            self._boundary.transport.close()
-            self._boundary.ledger.close()
+            self._boundary.close()
         if self._number is not None:
             self._number.release()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -10,15 +9,14 @@ from pydantic import Field
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from admitone.core.windows import ALIASES
 from admitone.results.documents import (
     DimensionLine,
     ItemAnswer,
     ItemHistory,
     TopAnswer,
+    TotalsOfList,
     TrendAnswer,
-    WindowLine,
-    WindowTotals,
+    WindowLines,
 )
 from admitone.service.http.context import Question, Reader, Service, answer, ask
 from admitone.service.http.problems import problems
@@ -72,12 +70,6 @@ ItemType = Annotated[str, Path(min_length=1, max_length=200, examples=["url"])]
 ItemKey = Annotated[str, Path(min_length=1, max_length=2_000, examples=["/home"])]
 
 
-class Windows(TypedDict):
-    """Windows, smallest size first, oldest first; with totals where a list is named."""
-
-    windows: list[WindowTotals | WindowLine]
-
-
 class Dimensions(TypedDict):
     """Every dimension there is."""
 
@@ -105,15 +97,9 @@ async def item(
     question: Annotated[ItemQuestion, Query()],
 ) -> Response:
     """Show one item's estimate with bounds, or how it moved from one window to another."""
-
-    def look() -> ItemAnswer | ItemHistory:
-        answers = service.stores.answers
-        if question.first is None and question.last is None:
-            return answers.item(item_type, key, question.window)
-        most = service.settings.service.max_windows
-        return {"windows": answers.history(item_type, key, question.first, question.last, most)}
-
-    return await ask(service, look)
+    most = service.settings.service.max_windows
+    asked = (item_type, key, question.window, question.first, question.last, most)
+    return await ask(service, lambda: service.stores.answers.item_or_history(*asked))
 
 
 @router.get("/trends", response_model=TrendAnswer, responses=problems(404))
@@ -123,28 +109,13 @@ async def trend(_: Reader, service: Service, question: Annotated[TopQuestion, Qu
     return await ask(service, lambda: service.stores.answers.trend(*asked))
 
 
-@router.get("/windows", response_model=Windows, responses=problems(404))
+@router.get("/windows", response_model=WindowLines | TotalsOfList, responses=problems(404))
 async def windows(
     _: Reader, service: Service, question: Annotated[WindowQuestion, Query()]
 ) -> Response:
     """Show which windows there are, and what a list amounts to in each where one is named."""
-    kind = None if question.size is None else ALIASES[question.size]
-
-    def look() -> Windows:
-        answers = service.stores.answers
-        lines: Sequence[WindowTotals | WindowLine] = (
-            answers.windows()
-            if question.dimension is None
-            else answers.window_totals(question.dimension, question.where, question.size)
-        )
-        by_kind: dict[str, list[WindowTotals | WindowLine]] = {}
-        for line in lines:
-            if kind in (None, line["kind"]):
-                by_kind.setdefault(line["kind"], []).append(line)
-        newest = [line for lines in by_kind.values() for line in lines[-question.newest :]]
-        return {"windows": newest}
-
-    return await ask(service, look)
+    asked = (question.dimension, question.where, question.size, question.newest)
+    return await ask(service, lambda: service.stores.answers.windows(*asked))
 
 
 @router.get("/dimensions", response_model=Dimensions, responses=problems())

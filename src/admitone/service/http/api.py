@@ -32,7 +32,8 @@ _ABOUT: Final = """\
 Every event gets in once and gets a ticket, or you know why not.
 
 Errors are problem documents (RFC 9457) with a stable `code` and, where there is one, a `remedy`. Documents are those of
-the command line's `--json`. Lists come in pages: hand `next` back as `cursor`.
+the command line's `--json`. Lists come in pages: hand `next` back as `cursor`. Of windows the newest are answered:
+`newest` of each size, of an item's history `max_windows` of `[service]`.
 """
 _EVENTS: Final = "/v1/events"
 (_ROUTE,) = events_api.router.routes

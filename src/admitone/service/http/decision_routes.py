@@ -12,17 +12,14 @@ from starlette.responses import Response
 
 from admitone.boundary.release import Choice, ReleaseDocument, Signature
 from admitone.core.decisions import Reason, Verdict
-from admitone.evidence.quarantined import QuarantinedDelivery, quarantined, still_quarantined
+from admitone.evidence.quarantined import QuarantinedDelivery, quarantined
 from admitone.ledger.decision_rows import Decision, Decisions, decisions
 from admitone.ledger.model import Filter
 from admitone.ledger.query_text import (
     EventReceipt,
-    bus_from,
-    identity_from,
+    filter_from,
     moment_from,
     receipt_of,
-    record_from,
-    source_from,
 )
 from admitone.ops.quarantine import Discarded, Quarantined, discard, list_quarantined, release
 from admitone.service.http.authentication import Caller
@@ -69,10 +66,6 @@ class _Pages(Question):
     limit: int = Field(default=100, ge=1, description="How many; never more than max_page.")
     cursor: Cursor = None
 
-    def after(self) -> tuple[int, int] | None:
-        """Return where the page before ended."""
-        return None if self.cursor is None else record_from(self.cursor)
-
 
 class DecisionQuestion(_Pages):
     """Which decisions are wanted."""
@@ -94,19 +87,7 @@ class DecisionQuestion(_Pages):
 
     def filter(self) -> Filter:
         """Return the question as the ledger understands it."""
-        return Filter(
-            run_id=self.run,
-            verdict=self.verdict,
-            reason=self.reason,
-            event_id=self.event,
-            event_class=self.event_class,
-            identity=None if self.identity is None else identity_from(self.identity),
-            source=None if self.source is None else source_from(self.source),
-            bus=None if self.bus is None else bus_from(self.bus),
-            since=None if self.since is None else moment_from(self.since),
-            until=None if self.until is None else moment_from(self.until),
-            after=self.after(),
-        )
+        return filter_from(**self.model_dump(exclude={"limit", "cursor"}), after=self.cursor)
 
 
 class QuarantineQuestion(_Pages):
@@ -186,15 +167,10 @@ async def list_quarantine(
     _: Reader, service: Service, question: Annotated[QuarantineQuestion, Query()]
 ) -> Response:
     """List quarantined deliveries that nothing was done about yet."""
-    wanted = Filter(
-        run_id=question.run,
-        verdict=Verdict.QUARANTINED,
-        reason=question.reason,
-        after=question.after(),
-    )
 
     def look() -> QuarantinePage:
-        rows = list_quarantined(service.stores.ledger, wanted, everything=question.all)
+        wanted = filter_from(run=question.run, reason=question.reason, after=question.cursor)
+        rows = list_quarantined(service.stores, wanted, everything=question.all)
         page, following = _page(rows, service, question)
         return QuarantinePage(quarantined=page, next=following)
 
@@ -221,8 +197,7 @@ async def release_one(
     signature = _signature(service, caller, order)
 
     def work() -> ReleaseDocument:
-        chosen = still_quarantined(service.stores.ledger, [id])
-        return release(service.settings, chosen, signature, choice).document()
+        return release(service.stores, [id], signature, choice).document()
 
     return await act(service, work)
 
@@ -235,9 +210,7 @@ async def discard_one(
     signature = _signature(service, caller, order)
 
     def work() -> Discarded:
-        return discard(
-            service.stores, still_quarantined(service.stores.writing_ledger, [id]), signature
-        )
+        return discard(service.stores, [id], signature)
 
     return await act(service, work)
 

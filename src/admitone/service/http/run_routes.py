@@ -56,7 +56,7 @@ async def close_run(_: Operator, service: Service, run: RunId, closure: Closure)
     """Close a run; while it is red, refuse with its gate."""
     closing = await service.executor.run(close, service.stores, run, closure.waive)
     service.acted()
-    if closing.closed:
+    if not closing.refused:
         return answer(closing.document())
     red, gate = closing.refusal(), closing.gate.document()
     details: Details = {"gate": gate["gate"], "checks": gate["checks"]}
