@@ -248,10 +248,9 @@ def test_a_dry_run_looks_at_what_a_door_left_in_flight_with_a_reader(
         if name == "boundary.claimed":
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr("admitone.boundary.partition.crash_point", end_here)
-        with pytest.raises(KeyboardInterrupt):
-            list(slot.admit([Delivery(event("e9"))]))
+    monkeypatch.setattr("admitone.boundary.partition.crash_point", end_here)
+    with pytest.raises(KeyboardInterrupt):
+        list(slot.admit([Delivery(event("e9"))]))
 
     monkeypatch.setattr(StoredLedger, "__init__", _refuse)
     monkeypatch.setenv("ADMITONE_PIPELINE__CLAIM_LEASE", "1d")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from admitone.simulation.simulator import SimulationDocument
 from tests.simulation.mutations import first_broken, look_skipped
 from tests.support.command_line import Cli, cli
+from tests.support.described import differing
 
 __all__ = ["cli"]
 
@@ -39,6 +41,7 @@ def test_a_broken_promise_ends_with_7_and_the_command_that_replays_it(
     (broken,) = done.document["violations"]
     again = cli(*broken["replay"].split()[1:])
 
+    assert differing(SimulationDocument, done.document) == []
     assert done.code == again.code == 7
     assert broken["seed"] == seed
     assert broken["what"] in again.out

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from admitone.core.errors import Fenced
+from admitone.core.errors import Fenced, ServiceUnreachable
 from tests.support.command_line import Cli, cli, commands, home
 from tests.support.pipeline import Pipeline, event
 
@@ -251,6 +252,35 @@ def test_the_environment_cannot_move_the_home_folder(
 
 def test_an_empty_home_says_what_to_do_next(cli: Cli, tmp_path: Path) -> None:
     assert "admitone run" in cli("books", "--home", str(tmp_path)).err
+
+
+def test_the_demo_refuses_fewer_events_than_it_can_tell_its_story_with(
+    cli: Cli, tmp_path: Path
+) -> None:
+    refused = cli("demo", "--events", "1999", "--home", str(tmp_path / "demo"))
+    assert refused.code == 2
+    assert "2000" in refused.err
+    assert not (tmp_path / "demo").exists()
+    assert "fewer are over before the pipeline can be killed" in " ".join(
+        cli("demo", "--help").out.split()
+    )
+
+
+def test_the_demo_prints_its_plan_before_it_starts_anything(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+
+    def start(*_: object, **__: object) -> NoReturn:
+        said.append(capfd.readouterr().err)
+        raise ServiceUnreachable("The first process is started.")
+
+    monkeypatch.setattr("admitone.demo.story._start", start)
+    monkeypatch.setattr("admitone.demo.story.generate", start)
+    assert cli("demo", "--home", str(tmp_path)).code == 4
+    (plan,) = said
+    assert plan.startswith("50,000 deliveries")
+    assert "It takes about 70 seconds" in plan
 
 
 def test_a_command_whose_pipeline_another_driver_took_over_ends_with_8(

@@ -46,4 +46,4 @@ def test_errors_keep_their_code_problem_and_remedy_through_a_pickle() -> None:
     error = pickle.loads(pickle.dumps(admitone.Fenced("a successor took over.", "stop")))
     assert str(error) == "[FENCED] a successor took over. Try: stop"
     assert isinstance(error, AdmitoneError)
-    assert error.exit_code == 1
+    assert error.exit_code == 8

@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def demo(
-    events: Annotated[int, typer.Option(help="How many deliveries.", min=2_000)] = 50_000,
+    events: Annotated[
+        int,
+        typer.Option(
+            help="How many deliveries: fewer are over before the pipeline can be killed in the middle.",
+            min=2_000,
+        ),
+    ] = 50_000,
     seed: Annotated[int, typer.Option(help="Which traffic.")] = 7,
     serving: Annotated[
         bool, typer.Option("--serve", help="Leave the dashboard up with the demo's data.")

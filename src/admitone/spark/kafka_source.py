@@ -3,7 +3,7 @@
 One task per partition, in offset order: nothing here may ask Spark to split or join partitions.
 
 Headers go to our workers as text, and only where there are any: writing a nested column to Arrow costs Spark three
-times as much as everything else it does for a record, even when the column is empty. BatchCounter needs three of them,
+times as much as everything else it does for a record, even when the column is empty. Counting needs three of them,
 which become columns of their own.
 """
 
