@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from admitone.boundary.admission import Boundary
 from admitone.core.decisions import Action, BlockState
 from admitone.core.errors import IntegrityError
 from admitone.evidence import open_evidence_store
@@ -96,26 +99,50 @@ def test_counting_accepts_no_topic_into_an_older_ledger(older: Pipeline) -> None
     assert older.ledger.accepted_topics(older.transport.cluster) == before
 
 
-def test_a_service_writes_no_evidence_into_a_ledger_that_is_older_or_read_back(
-    older: Pipeline,
-) -> None:
-    (row,) = older.decisions(verdict="QUARANTINED")
-    block, ordinal = map(int, row["id"].split("-"))
+def test_a_service_writes_no_evidence_into_an_older_ledger(older: Pipeline) -> None:
+    block, ordinal = map(int, quarantined_id(older).split("-"))
     older.ledger.dispose(block, [ordinal], Action.DISCARDED, 1, "ann", "before it was restored")
-
-    def pending_after_upkeep() -> bool:
-        service = Maintenance(older.settings)
-        service.start()
-        service.close()
-        return bool(older.ledger.pending_resolutions())
-
-    assert pending_after_upkeep()
+    _maintain_once(older)
+    assert older.ledger.pending_resolutions()
     reconcile(older.settings, restored=True)
-    older.ledger.dispose(block, [ordinal], Action.DISCARDED, 1, "ann", "again")
-    older.ledger.begin_reading_back("admitone", {}, 1)
-    assert pending_after_upkeep()
-    older.ledger.end_reading_back("admitone", [])
-    assert not pending_after_upkeep()
+    _maintain_once(older)
+    assert not older.ledger.pending_resolutions()
+
+
+def test_a_service_at_work_writes_no_evidence_while_its_ledger_is_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done, upkeep = threading.Event(), Boundary.upkeep
+
+    def watched(*given: Any) -> None:
+        upkeep(*given)
+        done.set()
+
+    monkeypatch.setattr(Boundary, "upkeep", watched)
+    pipeline = Pipeline(tmp_path, **SECTIONS)
+    deliver(pipeline, [(0, b"no json"), (0, b"none either")])
+    pipeline.run()
+    (block,) = pipeline.ledger.blocks()
+    service = Maintenance(pipeline.settings)
+    service.start()
+    pipeline.ledger.dispose(block.block_id, [0], Action.DISCARDED, 1, "ann", "why")
+    service.wake()
+    assert done.wait(60)
+    assert not pipeline.ledger.pending_resolutions()
+
+    pipeline.ledger.begin_reading_back(pipeline.settings.pipeline.name, {}, 1)
+    pipeline.ledger.dispose(block.block_id, [1], Action.DISCARDED, 1, "ann", "why")
+    service.close()
+    assert pipeline.ledger.pending_resolutions()
+    pipeline.ledger.end_reading_back(pipeline.settings.pipeline.name, [])
+    _maintain_once(pipeline)
+    assert not pipeline.ledger.pending_resolutions()
+
+
+def _maintain_once(pipeline: Pipeline) -> None:
+    service = Maintenance(pipeline.settings)
+    service.start()
+    service.close()
 
 
 @pytest.fixture
