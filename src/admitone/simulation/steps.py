@@ -12,8 +12,8 @@ from admitone.boundary.release import Choice
 from admitone.infra.clock import Clock
 from admitone.ledger.decision_rows import Decision
 from admitone.simulation import participants as work
-from admitone.simulation.events import REFUSED, RUNS, event_of, read_event
 from admitone.simulation.schedule import FAULTS, Fault
+from admitone.simulation.simulated_events import REFUSED, RUNS, event_of, read_event
 from admitone.simulation.world import World
 
 _DAY: Final = 86_400_000

@@ -19,7 +19,6 @@ from admitone.ledger.decision_rows import Decision as Decided
 from admitone.ledger.model import SourceInfo
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.settings import Settings
-from admitone.simulation.events import RUNS, is_refused, read_event
 from admitone.simulation.evidence import SimulatedEvidence, url_of
 from admitone.simulation.ledger import SimulatedStore
 from admitone.simulation.log import SimulatedLog
@@ -36,6 +35,7 @@ from admitone.simulation.observed import (
 from admitone.simulation.participants import CalledLog, Stores
 from admitone.simulation.schedule import Schedule
 from admitone.simulation.simulated_clock import MachineClock, SimulatedTime
+from admitone.simulation.simulated_events import RUNS, is_refused, read_event
 from admitone.transport.port import OUTGOING_SCHEMA, Topic
 from admitone.transport.topic_contract import destination_contracts
 
