@@ -86,35 +86,44 @@ def run_peer(
     """Run the peer on a topic until it is idle; the raw topic must be partitioned by event id."""
     with tempfile.TemporaryDirectory(prefix="admitone-streams-") as name:
         folder = Path(name)
-        classes = compile_peer(folder / "classes")
         application = f"deduplicate-{destination}"
-        told = {
-            "application": application,
-            "bootstrap": bootstrap,
-            "input": source,
-            "output": destination,
-            "state": folder / "state",
-            "threads": threads,
-            "window": window_s,
-            "retention": retention_s,
-            "commit": commit_ms,
-            "idle": idle_s,
-        }
-        arguments = [f"{name}={value}" for name, value in told.items()]
+        command = peer_command(
+            folder, compile_peer(folder / "classes"), bootstrap, source, destination, application,
+            threads=threads, window_s=window_s, retention_s=retention_s, commit_ms=commit_ms,
+            idle_s=idle_s, java_options=java_options,
+        )  # fmt: skip
         progress = folder / "progress"
         with progress.open("wb") as out, (folder / "log").open("wb") as log:
             begun = time.monotonic()
-            child = subprocess.Popen(
-                java_command(java_options, "Deduplicate", *arguments, classes=classes),
-                stdout=out,
-                stderr=log,
-            )
+            child = subprocess.Popen(command, stdout=out, stderr=log)
             samples = list(_watch(child, bootstrap, application, source))
         if child.returncode != 0:
             raise RuntimeError(f"the peer failed: {(folder / 'log').read_text()[-3000:]}")
         processed, forwarded = _last_line(progress)
         state = sum(path.stat().st_size for path in (folder / "state").rglob("*") if path.is_file())
     return _figures(begun, samples, processed, forwarded, state)
+
+
+def peer_command(
+    folder: Path, classes: Path, bootstrap: str, source: str, destination: str, application: str,
+    *, threads: int = 2, window_s: int = _DAY_S, retention_s: int = _DAY_S, commit_ms: int = 100,
+    idle_s: int = 3, java_options: Sequence[str] = USUAL,
+) -> list[str | Path]:  # fmt: skip
+    """Return the command that runs the peer, with its state in a folder."""
+    told = {
+        "application": application,
+        "bootstrap": bootstrap,
+        "input": source,
+        "output": destination,
+        "state": folder / "state",
+        "threads": threads,
+        "window": window_s,
+        "retention": retention_s,
+        "commit": commit_ms,
+        "idle": idle_s,
+    }
+    arguments = [f"{name}={value}" for name, value in told.items()]
+    return java_command(java_options, "Deduplicate", *arguments, classes=classes)
 
 
 def _watch(

@@ -42,6 +42,7 @@ url = "{ledger}"
 [transport]
 kind = "kafka"
 raw_topic = "{name}-raw"
+raw_replication = {replication}
 [transport.kafka]
 bootstrap = "{bootstrap}"
 delivery_timeout = "3s"
@@ -52,11 +53,13 @@ family = "shop"
 topic = "{name}-shop"
 event_types = ["product_view", "search", "purchase"]
 partitions = 2
+replication = {replication}
 [[topics]]
 family = "rest"
 topic = "{name}-rest"
 event_types = ["page_view", "api_request"]
 partitions = 1
+replication = {replication}
 """
 _STORM_EVENTS = 3_000
 HELD_BACK = (Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.END_TXN, Api.INIT_PRODUCER_ID)
@@ -71,16 +74,21 @@ def prepare_on_kafka(
     bootstrap: str,
     ledger_url: str = "sqlite:data/ledger.db",
     events: int = 240,
+    replication: int = 1,
 ) -> Truth:
     """Make a home folder with topics of its own and generated traffic in them; return what is true about it."""
-    make_home(home, bootstrap, ledger_url)
+    make_home(home, bootstrap, ledger_url, replication)
     return prepare(home, seed, events)
 
 
-def make_home(home: Path, bootstrap: str, ledger_url: str = "sqlite:data/ledger.db") -> None:
+def make_home(
+    home: Path, bootstrap: str, ledger_url: str = "sqlite:data/ledger.db", replication: int = 1
+) -> None:
     """Make a home folder whose topics nobody else uses."""
     home.mkdir(parents=True, exist_ok=True)
-    settings = _SETTINGS.format(ledger=ledger_url, bootstrap=bootstrap, name=new_name())
+    settings = _SETTINGS.format(
+        ledger=ledger_url, bootstrap=bootstrap, name=new_name(), replication=replication
+    )
     (home / "admitone.toml").write_text(settings)
 
 

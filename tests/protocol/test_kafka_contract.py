@@ -158,7 +158,7 @@ def test_too_few_replicas_are_drift(site: Site) -> None:
     wanting = site.pipeline(("partitions = 3", "partitions = 3\nreplication = 3"))
     wanting.ingest(*pairs(1))
     wanting.run()
-    assert kinds(wanting) == [Kind.REPLICATION]
+    assert kinds(wanting) == [Kind.REPLICATION, Kind.IN_SYNC]
     assert (wanting.verdicts("o1"), wanting.verdicts("v1")) == (DRIFT, ADMITTED)
 
 

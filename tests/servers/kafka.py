@@ -84,6 +84,8 @@ class KafkaBroker:
     A client follows the address a broker advertises, so a proxy needs a listener of its own: what connects
     to `proxied` is told to stay on `proxy_port`, and whoever listens there forwards to `behind_proxy`.
     `secure` adds listeners with SASL (PLAIN and SCRAM-SHA-512), TLS, and both; `SSL` asks for a client's certificate.
+    `voters` makes it a node of a cluster: the ports at which the controllers of the nodes are reached. `features` are
+    set to other versions than the newest, as `transaction.version=1`.
     """
 
     def __init__(
@@ -93,7 +95,11 @@ class KafkaBroker:
         settings: Mapping[str, str] | None = None,
         java_options: Sequence[str] = QUICK,
         folder: Path | None = None,
+        node: int = 1,
+        voters: Mapping[int, int] | None = None,
+        features: Sequence[str] = (),
     ) -> None:
+        self._node, self._voters, self._features = node, voters, features
         self._own_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="admitone-kafka-"))
         self.certificates = self.folder / "certificates"
@@ -106,6 +112,8 @@ class KafkaBroker:
         if secure:
             make_certificates(self.certificates)
         self._initialise(settings or {})
+        if voters is None:
+            self.start()
 
     @property
     def bootstrap(self) -> str:
@@ -121,6 +129,11 @@ class KafkaBroker:
     def behind_proxy(self) -> int:
         """The port a proxy forwards to."""
         return self._ports["PROXIED"]
+
+    @property
+    def controller_port(self) -> int:
+        """The port its controller listens on."""
+        return self._ports["CONTROLLER"]
 
     def bootstrap_of(self, listener: str) -> str:
         """Return where clients of a secure listener connect to: SASL_PLAINTEXT, SASL_SSL or SSL."""
@@ -152,10 +165,20 @@ class KafkaBroker:
         assert self._process is not None, "the broker does not run"
         return self._process.pid
 
-    def start(self) -> None:
-        """Start the broker and wait until it answers."""
+    @property
+    def runs(self) -> bool:
+        """Whether its process was started and not killed since; it may be paused."""
+        return self._process is not None
+
+    def launch(self) -> None:
+        """Start the broker."""
         if self._process is None:
             self._process = self._spawn()
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers."""
+        self.launch()
+        assert self._process is not None
         administrator = self.administrator()
         deadline = time.monotonic() + _START_SECONDS
         while True:
@@ -219,21 +242,28 @@ class KafkaBroker:
             subprocess.run(
                 java_command(
                     QUICK, "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID,
-                    "-c", properties, "--standalone", "--add-scram", scram,
+                    "-c", properties, "--add-scram", scram,
+                    *(["--standalone"] if self._voters is None else []),
+                    *(word for feature in self._features for word in ("--feature", feature)),
                 ),
                 check=True, stdout=log, stderr=log,
             )  # fmt: skip
-        self.start()
 
     def _properties(self) -> dict[str, str]:
         here = {name: f"{name}://127.0.0.1:{port}" for name, port in self._ports.items()}
         advertised = {**here, "PROXIED": f"PROXIED://127.0.0.1:{self.proxy_port}"}
         del advertised["CONTROLLER"]
+        quorum = {"controller.quorum.bootstrap.servers": f"127.0.0.1:{self._ports['CONTROLLER']}"}
+        if self._voters is not None:
+            reached = {n: f"127.0.0.1:{port}" for n, port in self._voters.items()}
+            advertised["CONTROLLER"] = f"CONTROLLER://{reached[self._node]}"
+            voters = (f"{number}@{address}" for number, address in reached.items())
+            quorum = {"node.id": str(self._node), "controller.quorum.voters": ",".join(voters)}
         protocols = (f"{name}:{protocol}" for name, protocol in self._protocols.items())
         return {
             **_SETTINGS,
             "log.dirs": str(self.folder / "data"),
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._ports['CONTROLLER']}",
+            **quorum,
             "listeners": ",".join(here.values()),
             "advertised.listeners": ",".join(advertised.values()),
             "listener.security.protocol.map": ",".join(protocols),

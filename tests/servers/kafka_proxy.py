@@ -38,7 +38,9 @@ class Api(IntEnum):
     FETCH = 1
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    TXN_OFFSET_COMMIT = 28
 
 
 class Fault(Enum):

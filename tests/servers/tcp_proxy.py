@@ -34,6 +34,10 @@ class TcpProxy(ABC):
                 cut(end)
         return len(pairs)
 
+    def lets_in(self, client: socket.socket) -> bool:
+        """Tell whether a new connection may be forwarded."""
+        return True
+
     def close(self) -> None:
         """Stop listening and cut everything."""
         cut(self._listener)
@@ -51,6 +55,9 @@ class TcpProxy(ABC):
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if not self.lets_in(client):
+                    cut(client)
+                    continue
                 try:
                     server = socket.create_connection(("127.0.0.1", self._target))
                 except OSError:

@@ -22,12 +22,13 @@ from admitone.transport.ingest import ingest_lines
 from admitone.transport.kafka.kafka_log import KafkaLog
 from admitone.transport.topic_contract import raw_topic
 from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka_cluster import KafkaCluster
 from tests.support.store_check import check_evidence, check_log
 
 TIME = "2026-01-05T10:00:00.000Z"
 
 
-def kafka_log(broker: KafkaBroker, **options: Any) -> KafkaLog:
+def kafka_log(broker: KafkaBroker | KafkaCluster, **options: Any) -> KafkaLog:
     """Return the log on a broker, with `[transport.kafka]` as given."""
     kafka = {"bootstrap": broker.bootstrap, **options}
     return KafkaLog(Settings(transport={"kind": "kafka", "kafka": kafka}))

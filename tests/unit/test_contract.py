@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from admitone.core.contract import Contract, Keeping, Kind, Live, compare
+from admitone.core.contract import Contract, Keeping, Kind, Live, compare, least_in_sync
 
 DAY = 86_400_000
-KEEPING = Keeping(3, 7 * DAY, "delete")
+KEEPING = Keeping(3, 7 * DAY, "delete", 2)
 CONTRACT = Contract("admitted.orders", 4, KEEPING)
 LIVE = Live("id-1", 4, KEEPING)
 
@@ -56,6 +56,13 @@ def kinds(
             Kind.REPLICATION,
             "expected at least 3, found 2",
             "set replication = 2",
+        ),
+        (
+            kept(min_insync_replicas=1),
+            "id-1",
+            Kind.IN_SYNC,
+            "expected at least 2, found 1",
+            "set min.insync.replicas of the topic to 2",
         ),
         (
             kept(retention_ms=DAY),
@@ -112,6 +119,11 @@ def test_only_what_never_was_there_is_new() -> None:
 
 def test_more_replicas_than_wanted_are_no_drift() -> None:
     assert kinds(kept(replication=5)) == []
+    assert kinds(kept(min_insync_replicas=3)) == []
+
+
+def test_two_of_three_replicas_must_have_a_record_before_it_counts_as_written() -> None:
+    assert [least_in_sync(replication) for replication in (1, 2, 3, 5)] == [1, 1, 2, 2]
 
 
 def test_retention_means_nothing_to_a_compacted_topic() -> None:
@@ -135,8 +147,8 @@ def test_a_log_that_knows_no_keeping_is_compared_by_identity_and_partitions_only
 def test_everything_that_differs_is_named_at_once() -> None:
     live = Live("id-2", 6, Keeping(1, DAY, "compact"), append_time=False)
     assert kinds(live, replace(CONTRACT, raw=True), "id-1") == [
-        Kind.RECREATED, Kind.PARTITIONS, Kind.REPLICATION, Kind.CLEANUP_POLICY, Kind.RETENTION,
-        Kind.TIMESTAMPS,
+        Kind.RECREATED, Kind.PARTITIONS, Kind.REPLICATION, Kind.IN_SYNC, Kind.CLEANUP_POLICY,
+        Kind.RETENTION, Kind.TIMESTAMPS,
     ]  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """The contract of a topic: what the map wants, what is there, and how the two differ (RTE-4).
 
-Every difference is drift, with two exceptions: more replicas than wanted only make a topic safer, and retention means
-nothing to a topic that is only compacted. A longer retention is drift like a shorter one: how long records are kept
-is a promise to those they are about, too.
+Every difference is drift, with two exceptions: more replicas than wanted, in all or in sync, only make a topic safer,
+and retention means nothing to a topic that is only compacted. A longer retention is drift like a shorter one: how long
+records are kept is a promise to those they are about, too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class KeepingDocument(TypedDict):
     replication: int
     retention_ms: int | None
     cleanup_policy: str
+    min_insync_replicas: int
 
 
 class WantedTopic(KeepingDocument):
@@ -39,6 +40,7 @@ class FoundTopic(TypedDict):
     replication: NotRequired[int]
     retention_ms: NotRequired[int | None]
     cleanup_policy: NotRequired[str]
+    min_insync_replicas: NotRequired[int]
 
 
 class Kind(StrEnum):
@@ -48,6 +50,7 @@ class Kind(StrEnum):
     RECREATED = "recreated"
     PARTITIONS = "partitions"
     REPLICATION = "replication"
+    IN_SYNC = "in-sync replicas"
     RETENTION = "retention"
     CLEANUP_POLICY = "cleanup policy"
     TIMESTAMPS = "timestamps"
@@ -61,6 +64,8 @@ class Keeping:
     retention_ms: int | None = None
     cleanup_policy: str = "delete"
     """`delete`, `compact`, or both: `compact,delete`."""
+    min_insync_replicas: int = 1
+    """How many replicas have a record before its producer hears that it is written."""
 
     @property
     def compacts(self) -> bool:
@@ -73,7 +78,13 @@ class Keeping:
             "replication": self.replication,
             "retention_ms": self.retention_ms,
             "cleanup_policy": self.cleanup_policy,
+            "min_insync_replicas": self.min_insync_replicas,
         }
+
+
+def least_in_sync(replication: int) -> int:
+    """Return how many replicas must have a record, so that one broker may be lost and one be away."""
+    return 2 if replication >= 3 else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +238,13 @@ def _kept_otherwise(contract: Contract, found: Keeping) -> Iterator[Difference]:
             f"at least {wanted.replication}",
             str(found.replication),
             f"give the topic more replicas, or {change}",
+        )
+    if found.min_insync_replicas < wanted.min_insync_replicas:
+        yield Difference(
+            Kind.IN_SYNC,
+            f"at least {wanted.min_insync_replicas}",
+            str(found.min_insync_replicas),
+            f"set min.insync.replicas of the topic to {wanted.min_insync_replicas}",
         )
     if found.cleanup_policy != wanted.cleanup_policy:
         yield Difference(

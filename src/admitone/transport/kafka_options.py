@@ -14,6 +14,9 @@ from admitone.settings import KafkaSettings, Settings
 
 Options = dict[str, str | int]
 
+_LEAST_SILENCE_MS = 1_100
+"""Clients want to wait a second longer than brokers are asked to wait for more records."""
+
 
 def librdkafka_options(settings: Settings) -> Options:
     """Return what every librdkafka client needs to reach the brokers."""
@@ -24,6 +27,9 @@ def librdkafka_options(settings: Settings) -> Options:
         "client.id": f"admitone-{settings.pipeline.name}",
         "socket.keepalive.enable": "true",
         "reconnect.backoff.max.ms": 2_000,
+        "socket.timeout.ms": silence_ms(kafka),
+        "socket.connection.setup.timeout.ms": silence_ms(kafka),
+        "api.version.request.timeout.ms": silence_ms(kafka),
     }
     if _speaks_sasl(kafka):
         options |= {
@@ -50,6 +56,7 @@ def java_options(settings: Settings) -> dict[str, str]:
         "bootstrap.servers": kafka.bootstrap,
         "security.protocol": kafka.security_protocol,
         "isolation.level": "read_committed",
+        "request.timeout.ms": str(silence_ms(kafka)),
     }
     if _speaks_sasl(kafka):
         login = (
@@ -77,6 +84,11 @@ def java_options(settings: Settings) -> dict[str, str]:
             }
         )
     return options
+
+
+def silence_ms(kafka: KafkaSettings) -> int:
+    """Return how long one broker may be silent: so long that there is time for another one to lead and be asked."""
+    return max(_LEAST_SILENCE_MS, kafka.delivery_timeout // 3)
 
 
 def _speaks_sasl(kafka: KafkaSettings) -> bool:

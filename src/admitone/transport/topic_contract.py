@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from admitone.core.contract import Checked, Contract, Keeping, Live, compare
+from admitone.core.contract import Checked, Contract, Keeping, Live, compare, least_in_sync
 from admitone.core.errors import ConfigurationError, ContractDrift, NotFound
 from admitone.settings import Settings
 from admitone.transport.port import Topic, TopicState, Transport
@@ -17,7 +17,7 @@ def destination_contracts(settings: Settings) -> tuple[Contract, ...]:
         Contract(
             entry.topic,
             entry.partitions,
-            Keeping(entry.replication, entry.retention, entry.cleanup_policy),
+            _kept(entry.replication, entry.retention, entry.cleanup_policy),
         )
         for entry in settings.topics
     )
@@ -26,7 +26,7 @@ def destination_contracts(settings: Settings) -> tuple[Contract, ...]:
 def dedup_contracts(settings: Settings) -> tuple[Contract, ...]:
     """Return what the topic is to be like that a dedup pipeline writes."""
     wanted = settings.dedup
-    keeping = Keeping(wanted.replication, wanted.topic_retention, "delete")
+    keeping = _kept(wanted.replication, wanted.topic_retention)
     return (Contract(wanted.destination, wanted.partitions, keeping),)
 
 
@@ -39,7 +39,7 @@ def late_contract(settings: Settings) -> Contract:
 def raw_contract(settings: Settings) -> Contract:
     """Return what the raw topic is to be like."""
     wanted = settings.transport
-    keeping = Keeping(wanted.raw_replication, wanted.raw_retention, "delete")
+    keeping = _kept(wanted.raw_replication, wanted.raw_retention)
     return Contract(wanted.raw_topic, wanted.raw_partitions, keeping, raw=True)
 
 
@@ -131,6 +131,10 @@ def dedup_source(settings: Settings, transport: Transport) -> Topic:
     if not found.append_time:
         raise without_append_time(name)
     return found.topic
+
+
+def _kept(replication: int, retention_ms: int | None, policy: str = "delete") -> Keeping:
+    return Keeping(replication, retention_ms, policy, least_in_sync(replication))
 
 
 def _live(state: TopicState | None) -> Live | None:

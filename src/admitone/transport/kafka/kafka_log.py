@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import (
@@ -43,7 +43,10 @@ from admitone.transport.port import (
 )
 from admitone.transport.topic_contract import gone, same_incarnation, with_partitions
 
-_PASSES = NO_LEADER | {KafkaError._TRANSPORT}
+_PASSES = NO_LEADER | {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
+_DOUBT_S = 1.0
+"""How long one broker after the other must say that a topic is missing before it is believed."""
+Found = TypeVar("Found")
 
 
 class KafkaLog:
@@ -69,18 +72,16 @@ class KafkaLog:
     def create_topic(self, name: str, partitions: int, keeping: Keeping = KEPT_FOR_GOOD) -> Topic:
         """Create the topic, or return it when it is there with as many partitions."""
         retention = -1 if keeping.retention_ms is None else keeping.retention_ms
-        wanted = NewTopic(
-            name,
-            partitions,
-            keeping.replication,
-            config={
-                "retention.ms": str(retention),
-                "cleanup.policy": keeping.cleanup_policy,
-                "message.timestamp.type": "LogAppendTime",
-            },
-        )
+        config = {
+            "retention.ms": str(retention),
+            "cleanup.policy": keeping.cleanup_policy,
+            "message.timestamp.type": "LogAppendTime",
+        }
+        if keeping.min_insync_replicas > 1:
+            config["min.insync.replicas"] = str(keeping.min_insync_replicas)
+        wanted = NewTopic(name, partitions, keeping.replication, config=config)
         try:
-            self._answer(self._admin.create_topics([wanted])[name])
+            self._asked(lambda: self._admin.create_topics([wanted]))
         except KafkaException as failure:
             error = error_of(failure)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -89,27 +90,7 @@ class KafkaLog:
 
     def describe(self, names: Sequence[str]) -> dict[str, TopicState]:
         """Return those of the topics that exist, as they are now."""
-        topics = self._describe(names)
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        configurations = self._answers(
-            lambda: self._admin.describe_configs(resources) if resources else {},
-            f"reading the configuration of {', '.join(topics)}",
-        )
-        found = {}
-        for resource, options in configurations.items():
-            description = topics[resource.name]
-            retention = int(options["retention.ms"].value)
-            found[resource.name] = TopicState(
-                _topic(description),
-                Keeping(
-                    min((len(part.replicas) for part in description.partitions), default=0),
-                    None if retention < 0 else retention,
-                    # A broker returns the list in the order it was written in.
-                    ",".join(sorted(options["cleanup.policy"].value.split(","))),
-                ),
-                options["message.timestamp.type"].value == "LogAppendTime",
-            )
-        return found
+        return self._surely(names, self._states)
 
     def topic(self, name: str) -> Topic:
         """Return the topic's present incarnation, or raise `NotFound`."""
@@ -188,24 +169,77 @@ class KafkaLog:
             raise gone(topic)
 
     def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
-        self._check(topic)
         wanted = {TopicPartition(topic.name, number): which for number in range(topic.partitions)}
-        answers = self._answers(
-            lambda: self._admin.list_offsets(wanted, isolation_level=level),
-            f"asking how far {topic.name!r} goes",
-        )
-        if len(answers) < topic.partitions:
-            raise gone(topic)
-        found = {place.partition: answer.offset for place, answer in answers.items()}
-        return [found[number] for number in range(topic.partitions)]
+        patience = Patience(self._patience_s)
+        while True:
+            self._check(topic)
+            answers = self._answers(
+                lambda: self._admin.list_offsets(wanted, isolation_level=level),
+                f"asking how far {topic.name!r} goes",
+            )
+            if len(answers) == topic.partitions:
+                found = {place.partition: answer.offset for place, answer in answers.items()}
+                return [found[number] for number in range(topic.partitions)]
+            # The topic is there: a broker has not heard yet that it leads one of its partitions.
+            if not patience.pause():
+                raise ServiceUnreachable(
+                    f"Kafka does not say how far {topic.name!r} goes.", "check the brokers"
+                )
 
     def _describe(self, names: Sequence[str]) -> dict[str, TopicDescription]:
+        return self._surely(names, self._descriptions)
+
+    def _surely(
+        self, names: Sequence[str], look: Callable[[Sequence[str]], dict[str, Found]]
+    ) -> dict[str, Found]:
+        """Return what there is under the names, of several brokers by more than one word.
+
+        A broker that was away, or is cut off from the others, does not know what was created meanwhile. The next
+        question goes to another one.
+        """
+        patience = Patience(_DOUBT_S)
+        while True:
+            found = look(names)
+            if len(found) == len(set(names)) or self._is_one_broker() or not patience.pause():
+                return found
+
+    def _is_one_broker(self) -> bool:
+        answers = self._answers(
+            lambda: {"cluster": self._admin.describe_cluster()}, "asking for the brokers"
+        )
+        return len(answers["cluster"].nodes) == 1
+
+    def _descriptions(self, names: Sequence[str]) -> dict[str, TopicDescription]:
         if not names:
             return {}
         return self._answers(
             lambda: self._admin.describe_topics(TopicCollection(list(names))),
             f"asking for topic {', '.join(map(repr, names))}",
         )
+
+    def _states(self, names: Sequence[str]) -> dict[str, TopicState]:
+        topics = self._descriptions(names)
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        configurations = self._answers(
+            lambda: self._admin.describe_configs(resources) if resources else {},
+            f"reading the configuration of {', '.join(topics)}",
+        )
+        found = {}
+        for resource, options in configurations.items():
+            description = topics[resource.name]
+            retention = int(options["retention.ms"].value)
+            found[resource.name] = TopicState(
+                _topic(description),
+                Keeping(
+                    min((len(part.replicas) for part in description.partitions), default=0),
+                    None if retention < 0 else retention,
+                    # A broker returns the list in the order it was written in.
+                    ",".join(sorted(options["cleanup.policy"].value.split(","))),
+                    int(options["min.insync.replicas"].value),
+                ),
+                options["message.timestamp.type"].value == "LogAppendTime",
+            )
+        return found
 
     def _await_topic(self, name: str) -> Topic:
         """Return a topic once all of its partitions have a leader."""
@@ -232,7 +266,14 @@ class KafkaLog:
         return connect(AdminClient, self._options, self._complaints)
 
     def _answers(self, ask: Callable[[], Mapping[Any, Any]], doing: str) -> dict[Any, Any]:
-        """Return what the brokers say about each thing that exists; a question that was cut off is asked again."""
+        """Return what the brokers say about each thing that exists."""
+        try:
+            return self._asked(ask)
+        except KafkaException as failure:
+            raise explained(error_of(failure), doing) from failure
+
+    def _asked(self, ask: Callable[[], Mapping[Any, Any]]) -> dict[Any, Any]:
+        """Ask until there is an answer: a question that was cut off, or met with silence, is asked again."""
         patience = Patience(self._patience_s)
         while True:
             try:
@@ -240,7 +281,7 @@ class KafkaLog:
             except KafkaException as failure:
                 error = error_of(failure)
                 if error.code() not in _PASSES or not patience.pause():
-                    raise explained(error, doing) from failure
+                    raise KafkaException(self._complaints.behind(error)) from failure
 
     def _existing(self, futures: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         for thing, future in futures.items():

@@ -1,0 +1,267 @@
+"""`python -m benchmarks.late_requests`: requests that Kafka gets late, under the boundary and under Kafka Streams.
+
+A proxy holds back one request of a transaction after the other: its client is cut off and asks again, and the broker
+gets the first request between two later ones (`tests/servers/kafka_proxy.py`). The peer is the deduplication of
+`streams.py`, exactly_once_v2. It speaks transaction version 2, where every transaction has an epoch of its own, with
+a broker that offers it, and version 1 otherwise; ours speaks version 1 with both. Events are delivered meanwhile, a
+fifth of them twice; afterwards each must be readable once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import re
+import subprocess
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from tests.faults.kafka_harness import HELD_BACK, kafka_storm, late_requests
+from tests.servers.kafka import KafkaBroker, read_committed
+from tests.servers.kafka_proxy import Api, KafkaProxy
+
+from admitone.demo.traffic import GeneratorOptions, generate
+from benchmarks.streams import compile_peer, event_id, peer_command
+
+FIGURES = Path(__file__).parent / "late_requests.json"
+PEERS = (
+    Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.ADD_OFFSETS_TO_TXN, Api.ADD_PARTITIONS_TO_TXN,
+    Api.PRODUCE,
+)  # fmt: skip
+"""The requests of the peer's transactions."""
+PARTITIONS = 2
+PACE = 2_000
+_UNANSWERED = 10
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class PeerOutcome:
+    """What became of the peer; what is lost or doubled counts events as a read-committed consumer sees them."""
+
+    late: int
+    events: int
+    lost: int
+    doubled: int
+    unread: int
+    """Records of the source that it did not get over, however long one waited."""
+    restarts: int
+    """How often its process ended with an error and was started again."""
+    named: dict[str, int]
+    """Errors its log names, and how often."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of ours."""
+
+    late: int
+    findings: list[str]
+
+
+def main() -> None:
+    """Hold requests back, print what became of it and write it next to this file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=100, help="of each kind, to each engine")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--version", type=int, choices=(1, 2), action="append")
+    parser.add_argument("--engine", choices=("boundary", "streams"), action="append")
+    parser.add_argument("--only", choices=[api.name.lower() for api in Api], action="append")
+    options = parser.parse_args()
+    document = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    document |= {
+        "command": "python -m benchmarks.late_requests",
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, Kafka 4.1.0",
+    }
+    for version in options.version or (1, 2):
+        broker = KafkaBroker(features=(f"transaction.version={version}",))
+        proxy = KafkaProxy(broker)
+        try:
+            with tempfile.TemporaryDirectory(prefix="admitone-late-") as name:
+                folder = Path(name)
+                for engine in options.engine or ("boundary", "streams"):
+                    kinds = HELD_BACK if engine == "boundary" else PEERS
+                    run = boundary if engine == "boundary" else streams
+                    for api in kinds:
+                        kind = api.name.lower()
+                        if kind not in (options.only or [kind]):
+                            continue
+                        here = folder / f"{engine}-{kind}"
+                        here.mkdir()
+                        found = asdict(
+                            run(here, broker, proxy, api, options.requests, options.seed)
+                        )
+                        print(json.dumps({engine: {kind: found}, "version": version}), flush=True)
+                        offered = document.setdefault(f"transaction version {version} offered", {})
+                        offered.setdefault(engine, {})[kind] = found
+                        FIGURES.write_text(json.dumps(document, indent=2) + "\n")
+        finally:
+            proxy.close()
+            broker.close()
+
+
+def boundary(
+    folder: Path, broker: KafkaBroker, proxy: KafkaProxy, api: Api, wanted: int, seed: int
+) -> Outcome:
+    """Hold so many requests of ours back; everything is compared with the truth afterwards."""
+    late, findings = 0, list[str]()
+    strike = late_requests(proxy, api)
+    while late < wanted:
+        number = seed * 1_000 + late
+        hits, problems = kafka_storm(
+            folder / str(late), number, broker, broker.proxied, strike, wanted - late, 0.1
+        )
+        late += hits
+        findings += problems
+        if not hits:
+            break
+    return Outcome(late, findings)
+
+
+def streams(
+    folder: Path, broker: KafkaBroker, proxy: KafkaProxy, api: Api, wanted: int, seed: int
+) -> PeerOutcome:
+    """Hold so many requests of the peer back, while events arrive; look what a plain consumer sees then."""
+    source, destination = broker.new_topic(PARTITIONS), broker.new_topic(PARTITIONS)
+    peer = Peer(folder, broker.proxied, source, destination)
+    rng, strike = random.Random(seed), late_requests(proxy, api)
+    late = unanswered = 0
+    try:
+        with arriving(broker.bootstrap, source, seed) as ids:
+            while late < wanted and unanswered < _UNANSWERED:
+                peer.keep_running()
+                hits = strike(rng)
+                late += hits
+                unanswered = 0 if hits else unanswered + 1
+        unread = peer.finish(broker.bootstrap)
+    finally:
+        peer.kill()
+        proxy.disarm()
+        proxy.deliver()
+    found = Counter(map(event_id, readable(broker.bootstrap, destination)))
+    return PeerOutcome(
+        late,
+        len(ids),
+        len(ids - found.keys()),
+        sum(times > 1 for times in found.values()),
+        unread,
+        peer.restarts,
+        peer.named(),
+    )
+
+
+class Peer:
+    """The peer's process, started again whenever it ends."""
+
+    def __init__(self, folder: Path, bootstrap: str, source: str, destination: str) -> None:
+        self._source, self._application = source, f"deduplicate-{destination}"
+        self._command = peer_command(
+            folder, compile_peer(folder / "classes"), bootstrap, source, destination,
+            self._application, threads=1, idle_s=86_400,
+        )  # fmt: skip
+        self._log = folder / "log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.restarts = -1
+
+    def keep_running(self) -> None:
+        """Start the process where it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            self.restarts += 1
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self._command, stdout=subprocess.DEVNULL, stderr=log
+                )
+
+    def finish(self, bootstrap: str) -> int:
+        """Wait until everything was read; return how many records were not, where that does not come."""
+        settings = {"bootstrap.servers": bootstrap, "group.id": self._application}
+        consumer = Consumer({**settings, "isolation.level": "read_uncommitted"})
+        places = [TopicPartition(self._source, number) for number in range(PARTITIONS)]
+        ends = [consumer.get_watermark_offsets(place, 10)[1] for place in places]
+        left, deadline = sum(ends), time.monotonic() + _PATIENCE_S
+        while left and time.monotonic() < deadline:
+            self.keep_running()
+            done = sum(max(place.offset, 0) for place in committed(consumer, places))
+            if sum(ends) - done < left:
+                left, deadline = sum(ends) - done, time.monotonic() + _PATIENCE_S
+            time.sleep(0.2)
+        consumer.close()
+        return left
+
+    def kill(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(60)
+
+    def named(self) -> dict[str, int]:
+        """Return the errors that lines of its log name, stack traces left out."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        names = (
+            name
+            for line in lines
+            if line[:1].strip()
+            for name in set(re.findall(r"\b\w+(?:Exception|Error)\b", line))
+        )
+        return dict(Counter(names).most_common())
+
+
+def committed(consumer: Consumer, places: list[TopicPartition]) -> list[TopicPartition]:
+    """Return how far a group is; a transaction that is open there lets it be asked again."""
+    try:
+        return list(consumer.committed(places, timeout=10))
+    except KafkaException:
+        return []
+
+
+def readable(bootstrap: str, topic: str) -> list[bytes]:
+    """Return the values a read-committed consumer sees; up to an open transaction where one does not end."""
+    try:
+        records = read_committed(bootstrap, topic, timeout=_PATIENCE_S)
+    except TimeoutError:
+        print(f"a transaction on {topic} does not end", flush=True)
+        records = read_committed(bootstrap, topic, whole=False)
+    return [record.value() for record in records]
+
+
+@contextmanager
+def arriving(bootstrap: str, topic: str, seed: int) -> Iterator[set[str]]:
+    """Deliver events at a steady pace, a fifth of them twice; what was delivered is in the set in the end."""
+    ids, stop = set[str](), threading.Event()
+    sender = threading.Thread(target=_send, args=(bootstrap, topic, seed, ids, stop))
+    sender.start()
+    try:
+        yield ids
+    finally:
+        stop.set()
+        sender.join()
+
+
+def _send(bootstrap: str, topic: str, seed: int, ids: set[str], stop: threading.Event) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+    options: Any = {"seed": seed, "contradictions": 0, "malformed": 0, "late": 0}
+    begun = time.monotonic()
+    events = generate(GeneratorOptions(10_000_000, end_ms=int(time.time() * 1000), **options))
+    for number, delivery in enumerate(events):
+        if stop.is_set():
+            break
+        name = event_id(delivery.line)
+        ids.add(name)
+        producer.produce(topic, delivery.line, name)
+        producer.poll(max(0.0, begun + number / PACE - time.monotonic()))
+    producer.flush(60)
+
+
+if __name__ == "__main__":
+    main()
