@@ -26,6 +26,7 @@ from tests.faults.clock_campaign import clock_campaign
 from tests.faults.crowd_campaign import crowd_campaign
 from tests.faults.database_campaign import cut_campaign, kill_campaign
 from tests.faults.kafka_campaign import kafka_campaign, late_campaign
+from tests.faults.kafka_cluster import cluster_campaign
 from tests.faults.ledger_campaign import going_back_campaign, standby_campaign
 from tests.faults.spark_campaign import spark_campaign
 from tests.support.kept_results import KEPT, Result, today
@@ -68,6 +69,8 @@ CAMPAIGNS = (
              500_000, "events", crowd_campaign),
     Campaign("kafka", "crash points, cut connections, a broker killed or paused, transactions left open",
              300, "faults", kafka_campaign),
+    Campaign("one of three brokers", "a broker of three is killed, paused or cut off, and admission goes on",
+             100, "strikes", cluster_campaign),
     Campaign("late requests", "the broker gets a request late, between two that follow it",
              300, "of each kind", late_campaign),
     Campaign("ledgers that go back", "an older copy takes the place of a ledger at work",

@@ -111,6 +111,9 @@ def cluster_campaign(
                 hits, problems = cluster_storm(
                     home, rng.randrange(1 << 30), strike, strikes - struck
                 )
+                if not hits:
+                    findings.append(f"only {struck} of {strikes} strikes struck")
+                    break
                 struck += hits
                 findings += [f"one of three brokers away: {problem}" for problem in problems]
                 progress.update(task, completed=struck)
