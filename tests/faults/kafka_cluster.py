@@ -111,12 +111,13 @@ def cluster_campaign(
                 hits, problems = cluster_storm(
                     home, rng.randrange(1 << 30), strike, strikes - struck
                 )
-                if not hits:
-                    findings.append(f"only {struck} of {strikes} strikes struck")
-                    break
                 struck += hits
+                if not hits:
+                    problems.append(f"only {struck} of {strikes} strikes struck")
                 findings += [f"one of three brokers away: {problem}" for problem in problems]
                 progress.update(task, completed=struck)
+                if not hits:
+                    break
     finally:
         cluster.close()
     for how, seconds in sorted(waits.items()):

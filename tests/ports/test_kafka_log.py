@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -301,3 +302,21 @@ def test_two_reads_at_once_do_not_disturb_each_other(
 
     assert rows == [25_000, 25_000]
     assert time.monotonic() - began < 20
+
+
+def test_a_partition_whose_leader_does_not_know_it_yet_is_asked_for_again(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = log.create_topic(new_name(), 2)
+    existing, unknown = KafkaLog._existing, []
+
+    def forgetful(log: KafkaLog, futures: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        for thing, answer in existing(log, futures):
+            if isinstance(thing, TopicPartition) and not unknown:
+                unknown.append(thing)
+            else:
+                yield thing, answer
+
+    monkeypatch.setattr(KafkaLog, "_existing", forgetful)
+    assert log.ends(topic) == [0, 0]
+    assert len(unknown) == 1
