@@ -47,6 +47,15 @@ _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """How many requests are to be held back, and how long that is tried."""
+
+    requests: int
+    seconds: int
+    seed: int
+
+
+@dataclass(frozen=True)
 class PeerOutcome:
     """What became of the peer; what is lost or doubled counts events as a read-committed consumer sees them."""
 
@@ -74,6 +83,7 @@ def main() -> None:
     """Hold requests back, print what became of it and write it next to this file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=100, help="of each kind, to each engine")
+    parser.add_argument("--seconds", type=int, default=180, help="longest, for each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--version", type=int, choices=(1, 2), action="append")
     parser.add_argument("--engine", choices=("boundary", "streams"), action="append")
@@ -112,15 +122,16 @@ def main() -> None:
 
 
 def boundary(
-    folder: Path, broker: KafkaBroker, proxy: KafkaProxy, api: Api, wanted: int, seed: int
+    folder: Path, broker: KafkaBroker, proxy: KafkaProxy, api: Api, wanted: Wanted
 ) -> Outcome:
     """Hold so many requests of ours back; everything is compared with the truth afterwards."""
     late, findings = 0, list[str]()
     strike = late_requests(proxy, api)
-    while late < wanted:
-        number = seed * 1_000 + late
+    until = time.monotonic() + wanted.seconds
+    while late < wanted.requests and time.monotonic() < until:
+        number, left = wanted.seed * 1_000 + late, wanted.requests - late
         hits, problems = kafka_storm(
-            folder / str(late), number, broker, broker.proxied, strike, wanted - late, 0.1
+            folder / str(late), number, broker, broker.proxied, strike, left, 0.1
         )
         late += hits
         findings += problems
@@ -130,16 +141,17 @@ def boundary(
 
 
 def streams(
-    folder: Path, broker: KafkaBroker, proxy: KafkaProxy, api: Api, wanted: int, seed: int
+    folder: Path, broker: KafkaBroker, proxy: KafkaProxy, api: Api, wanted: Wanted
 ) -> PeerOutcome:
     """Hold so many requests of the peer back, while events arrive; look what a plain consumer sees then."""
     source, destination = broker.new_topic(PARTITIONS), broker.new_topic(PARTITIONS)
     peer = Peer(folder, broker.proxied, source, destination)
-    rng, strike = random.Random(seed), late_requests(proxy, api)
+    rng, strike = random.Random(wanted.seed), late_requests(proxy, api)
     late = unanswered = 0
+    until = time.monotonic() + wanted.seconds
     try:
-        with arriving(broker.bootstrap, source, seed) as ids:
-            while late < wanted and unanswered < _UNANSWERED:
+        with arriving(broker.bootstrap, source, wanted.seed) as ids:
+            while late < wanted.requests and unanswered < _UNANSWERED and time.monotonic() < until:
                 peer.keep_running()
                 hits = strike(rng)
                 late += hits

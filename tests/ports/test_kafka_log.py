@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -304,18 +305,21 @@ def test_two_reads_at_once_do_not_disturb_each_other(
     assert time.monotonic() - began < 20
 
 
-def test_a_partition_whose_leader_does_not_know_it_yet_is_asked_for_again(
-    log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answer", [None, SimpleNamespace(offset=-1001)], ids=["none", "no_offset"])
+def test_a_partition_whose_leader_does_not_know_it_yet_or_keeps_silent_is_asked_for_again(
+    answer: object, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = log.create_topic(new_name(), 2)
     existing, unknown = KafkaLog._existing, []
 
     def forgetful(log: KafkaLog, futures: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        for thing, answer in existing(log, futures):
-            if isinstance(thing, TopicPartition) and not unknown:
-                unknown.append(thing)
+        for thing, known in existing(log, futures):
+            if not isinstance(thing, TopicPartition) or unknown:
+                yield thing, known
             else:
-                yield thing, answer
+                unknown.append(thing)
+                if answer is not None:
+                    yield thing, answer
 
     monkeypatch.setattr(KafkaLog, "_existing", forgetful)
     assert log.ends(topic) == [0, 0]

@@ -177,10 +177,15 @@ class KafkaLog:
                 lambda: self._admin.list_offsets(wanted, isolation_level=level),
                 f"asking how far {topic.name!r} goes",
             )
-            if len(answers) == topic.partitions:
-                found = {place.partition: answer.offset for place, answer in answers.items()}
+            # A client answers for a leader that keeps silent, too: with an offset that is none.
+            found = {
+                place.partition: answer.offset
+                for place, answer in answers.items()
+                if answer.offset >= 0
+            }
+            if len(found) == topic.partitions:
                 return [found[number] for number in range(topic.partitions)]
-            # The topic is there: a broker has not heard yet that it leads one of its partitions.
+            self._ask_others()
             if not patience.pause():
                 raise ServiceUnreachable(
                     f"Kafka does not say how far {topic.name!r} goes.", "check the brokers"
@@ -282,6 +287,12 @@ class KafkaLog:
                 error = error_of(failure)
                 if error.code() not in _PASSES or not patience.pause():
                     raise KafkaException(self._complaints.behind(error)) from failure
+                if error.code() == KafkaError._TIMED_OUT:
+                    self._ask_others()
+
+    def _ask_others(self) -> None:
+        """Begin with a new client: one that was not answered goes on asking the same broker."""
+        vars(self).pop("_admin", None)
 
     def _existing(self, futures: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
         for thing, future in futures.items():
