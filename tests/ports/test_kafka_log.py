@@ -20,6 +20,7 @@ from admitone.core.errors import (
     ServiceUnreachable,
     Unreadable,
 )
+from admitone.transport.kafka.administrator import Administrator
 from admitone.transport.kafka.kafka_log import KafkaLog
 from tests.servers.appender import Appender
 from tests.servers.kafka import KafkaBroker
@@ -310,10 +311,10 @@ def test_a_partition_whose_leader_does_not_know_it_yet_or_keeps_silent_is_asked_
     answer: object, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = log.create_topic(new_name(), 2)
-    existing, unknown = KafkaLog._existing, []
+    existing, unknown = Administrator._existing, []
 
-    def forgetful(log: KafkaLog, futures: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        for thing, known in existing(log, futures):
+    def forgetful(admin: Administrator, futures: dict[Any, Any]) -> Iterator[tuple[Any, Any]]:
+        for thing, known in existing(admin, futures):
             if not isinstance(thing, TopicPartition) or unknown:
                 yield thing, known
             else:
@@ -321,6 +322,6 @@ def test_a_partition_whose_leader_does_not_know_it_yet_or_keeps_silent_is_asked_
                 if answer is not None:
                     yield thing, answer
 
-    monkeypatch.setattr(KafkaLog, "_existing", forgetful)
+    monkeypatch.setattr(Administrator, "_existing", forgetful)
     assert log.ends(topic) == [0, 0]
     assert len(unknown) == 1

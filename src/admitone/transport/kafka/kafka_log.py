@@ -5,7 +5,7 @@ One transactional id for each producer name: taking a name over fences its last 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (
-    AdminClient,
     ConfigResource,
     NewTopic,
     OffsetSpec,
@@ -30,9 +29,9 @@ from admitone.core.contract import Keeping
 from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUnreachable
 from admitone.infra.clock import Patience
 from admitone.settings import Settings
-from admitone.transport.kafka.clients import connect
+from admitone.transport.kafka.administrator import Administrator
 from admitone.transport.kafka.committed import read_committed, record_batch
-from admitone.transport.kafka.complaints import NO_LEADER, Complaints, error_of, explained
+from admitone.transport.kafka.complaints import error_of, explained
 from admitone.transport.kafka.producer import KafkaProducer
 from admitone.transport.kafka_options import librdkafka_options
 from admitone.transport.port import (
@@ -41,9 +40,8 @@ from admitone.transport.port import (
     Topic,
     TopicState,
 )
-from admitone.transport.topic_contract import gone, same_incarnation, with_partitions
+from admitone.transport.topic_contract import gone, with_partitions
 
-_PASSES = NO_LEADER | {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
 _DOUBT_S = 1.0
 """How long one broker after the other must say that a topic is missing before it is believed."""
 Found = TypeVar("Found")
@@ -58,14 +56,14 @@ class KafkaLog:
         self._settings = settings.transport.kafka
         self._options = librdkafka_options(settings)
         self._patience_s = self._settings.delivery_timeout / 1_000
-        self._complaints = Complaints()
+        self._admin = Administrator(self._options, self._patience_s)
         self._producers: dict[str, tuple[int, KafkaProducer]] = {}
 
     @cached_property
     def cluster(self) -> str:
         """Return the cluster's own id."""
-        answers = self._answers(
-            lambda: {"cluster": self._admin.describe_cluster()}, "asking for the cluster's id"
+        answers = self._admin.answers(
+            lambda admin: {"cluster": admin.describe_cluster()}, "asking for the cluster's id"
         )
         return str(answers["cluster"].cluster_id)
 
@@ -81,7 +79,7 @@ class KafkaLog:
             config["min.insync.replicas"] = str(keeping.min_insync_replicas)
         wanted = NewTopic(name, partitions, keeping.replication, config=config)
         try:
-            self._asked(lambda: self._admin.create_topics([wanted]))
+            self._admin.asked(lambda admin: admin.create_topics([wanted]))
         except KafkaException as failure:
             error = error_of(failure)
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -165,7 +163,7 @@ class KafkaLog:
 
     def _check(self, topic: Topic) -> None:
         found = self._describe([topic.name]).get(topic.name)
-        if found is None or not same_incarnation(_topic(found), topic.topic_id):
+        if found is None or str(found.topic_id) != topic.topic_id:
             raise gone(topic)
 
     def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
@@ -173,8 +171,8 @@ class KafkaLog:
         patience = Patience(self._patience_s)
         while True:
             self._check(topic)
-            answers = self._answers(
-                lambda: self._admin.list_offsets(wanted, isolation_level=level),
+            answers = self._admin.answers(
+                lambda admin: admin.list_offsets(wanted, isolation_level=level),
                 f"asking how far {topic.name!r} goes",
             )
             # A client answers for a leader that keeps silent, too: with an offset that is none.
@@ -185,7 +183,7 @@ class KafkaLog:
             }
             if len(found) == topic.partitions:
                 return [found[number] for number in range(topic.partitions)]
-            self._ask_others()
+            self._admin.ask_others()
             if not patience.pause():
                 raise ServiceUnreachable(
                     f"Kafka does not say how far {topic.name!r} goes.", "check the brokers"
@@ -209,24 +207,24 @@ class KafkaLog:
                 return found
 
     def _is_one_broker(self) -> bool:
-        answers = self._answers(
-            lambda: {"cluster": self._admin.describe_cluster()}, "asking for the brokers"
+        answers = self._admin.answers(
+            lambda admin: {"cluster": admin.describe_cluster()}, "asking for the brokers"
         )
         return len(answers["cluster"].nodes) == 1
 
     def _descriptions(self, names: Sequence[str]) -> dict[str, TopicDescription]:
         if not names:
             return {}
-        return self._answers(
-            lambda: self._admin.describe_topics(TopicCollection(list(names))),
+        return self._admin.answers(
+            lambda admin: admin.describe_topics(TopicCollection(list(names))),
             f"asking for topic {', '.join(map(repr, names))}",
         )
 
     def _states(self, names: Sequence[str]) -> dict[str, TopicState]:
         topics = self._descriptions(names)
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        configurations = self._answers(
-            lambda: self._admin.describe_configs(resources) if resources else {},
+        configurations = self._admin.answers(
+            lambda admin: admin.describe_configs(resources) if resources else {},
             f"reading the configuration of {', '.join(topics)}",
         )
         found = {}
@@ -265,55 +263,6 @@ class KafkaLog:
                 "mend partitions or replication in its [[topics]] entry",
             )
         return explained(error, f"creating topic {name!r}")
-
-    @cached_property
-    def _admin(self) -> Any:
-        return connect(AdminClient, self._options, self._complaints)
-
-    def _answers(self, ask: Callable[[], Mapping[Any, Any]], doing: str) -> dict[Any, Any]:
-        """Return what the brokers say about each thing that exists."""
-        try:
-            return self._asked(ask)
-        except KafkaException as failure:
-            raise explained(error_of(failure), doing) from failure
-
-    def _asked(self, ask: Callable[[], Mapping[Any, Any]]) -> dict[Any, Any]:
-        """Ask until there is an answer: a question that was cut off, or met with silence, is asked again."""
-        patience = Patience(self._patience_s)
-        while True:
-            try:
-                return dict(self._existing(ask()))
-            except KafkaException as failure:
-                error = error_of(failure)
-                if error.code() not in _PASSES or not patience.pause():
-                    raise KafkaException(self._complaints.behind(error)) from failure
-                if error.code() == KafkaError._TIMED_OUT:
-                    self._ask_others()
-
-    def _ask_others(self) -> None:
-        """Begin with a new client: one that was not answered goes on asking the same broker."""
-        vars(self).pop("_admin", None)
-
-    def _existing(self, futures: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
-        for thing, future in futures.items():
-            try:
-                yield thing, self._answer(future)
-            except KafkaException as failure:
-                if error_of(failure).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise
-
-    def _answer(self, future: Any) -> Any:
-        """Wait for a broker's answer, unless it is sure that none will come."""
-        self._complaints.clear()
-        patience = Patience(self._patience_s)
-        while True:
-            try:
-                return future.result(0.1)
-            except TimeoutError:
-                self._admin.poll(0)
-                if self._complaints.denied or patience.is_over:
-                    silence = KafkaError(KafkaError._TIMED_OUT)
-                    raise KafkaException(self._complaints.behind(silence)) from None
 
 
 def _topic(description: TopicDescription) -> Topic:
