@@ -12,11 +12,12 @@ from admitone.transport.topic_contract import check_contracts, create_topic, des
 from tests.faults.harness import settings_for
 from tests.faults.kafka_cluster import OneAway, cluster_storm
 from tests.faults.kafka_harness import make_home
+from tests.servers.appender import Appender
 from tests.servers.kafka_cluster import NODES, KafkaCluster
-from tests.servers.kafka_records import new_name, publish, table, values_of
+from tests.servers.kafka_records import new_name, table, values_of
 from tests.support.pipeline import kafka_log
 
-PATIENT = {"delivery_timeout": 20_000, "transaction_timeout": 25_000, "look_timeout": 30_000}
+PATIENT = {"delivery_timeout": 15_000, "transaction_timeout": 20_000, "look_timeout": 25_000}
 
 
 REPLICATED = Keeping(len(NODES), min_insync_replicas=2)
@@ -46,14 +47,13 @@ def test_two_of_three_replicas_have_a_record_before_it_counts_as_written(
 
 
 def test_a_broker_that_falls_silent_is_not_waited_for(cluster: KafkaCluster) -> None:
-    log, name = kafka_log(cluster, **PATIENT), new_name()
-    topic = log.create_topic(new_name(), 1, REPLICATED)
-    publish(log, topic.name, b"before")
-    epoch = log.init_producer(name)
+    log = kafka_log(cluster, **PATIENT)
+    topic, appender = log.create_topic(new_name(), 1, REPLICATED), Appender(log, new_name())
+    appender.append({topic.name: table([b"before"])})
     cluster.pause(cluster.leader(topic.name))
     try:
         assert log.ends(topic) == [2]
-        log.append(name, epoch, {topic.name: table([b"meanwhile"])})
+        appender.append({topic.name: table([b"meanwhile"])})
         assert values_of(log, topic) == [b"before", b"meanwhile"]
     finally:
         cluster.bring_back()
