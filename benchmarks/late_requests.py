@@ -16,11 +16,12 @@ import platform
 import random
 import re
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,35 +91,36 @@ def main() -> None:
     parser.add_argument("--only", choices=[api.name.lower() for api in Api], action="append")
     options = parser.parse_args()
     document = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    document |= {
-        "command": "python -m benchmarks.late_requests",
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, Kafka 4.1.0",
-    }
+    document["machine"] = f"{os.cpu_count()} cores, Python {platform.python_version()}, Kafka 4.1.0"
+    command = " ".join(["python -m benchmarks.late_requests", *sys.argv[1:]])
+    wanted = Wanted(options.requests, options.seconds, options.seed)
     for version in options.version or (1, 2):
-        broker = KafkaBroker(features=(f"transaction.version={version}",))
-        proxy = KafkaProxy(broker)
-        try:
-            with tempfile.TemporaryDirectory(prefix="admitone-late-") as name:
-                folder = Path(name)
-                for engine in options.engine or ("boundary", "streams"):
-                    kinds = HELD_BACK if engine == "boundary" else PEERS
-                    run = boundary if engine == "boundary" else streams
-                    for api in kinds:
-                        kind = api.name.lower()
-                        if kind not in (options.only or [kind]):
-                            continue
-                        here = folder / f"{engine}-{kind}"
-                        here.mkdir()
-                        found = asdict(
-                            run(here, broker, proxy, api, options.requests, options.seed)
-                        )
-                        print(json.dumps({engine: {kind: found}, "version": version}), flush=True)
-                        offered = document.setdefault(f"transaction version {version} offered", {})
-                        offered.setdefault(engine, {})[kind] = found
-                        FIGURES.write_text(json.dumps(document, indent=2) + "\n")
-        finally:
-            proxy.close()
-            broker.close()
+        offered = document.setdefault(f"transaction version {version} offered", {})
+        for engine, kind, outcome in held(version, wanted, options.engine, options.only):
+            found = {**asdict(outcome), "command": command}
+            print(json.dumps({"version": version, "engine": engine, kind: found}), flush=True)
+            offered.setdefault(engine, {})[kind] = found
+            FIGURES.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def held(
+    version: int, wanted: Wanted, engines: Sequence[str] | None, kinds: Sequence[str] | None
+) -> Iterator[tuple[str, str, Outcome | PeerOutcome]]:
+    """Hold requests of each kind back from each engine, on a broker of its own; yield what became of it."""
+    broker = KafkaBroker(features=(f"transaction.version={version}",))
+    proxy = KafkaProxy(broker)
+    try:
+        with tempfile.TemporaryDirectory(prefix="admitone-late-") as name:
+            for engine, (run, apis) in ENGINES.items():
+                for api in apis:
+                    kind = api.name.lower()
+                    if engine in (engines or [engine]) and kind in (kinds or [kind]):
+                        folder = Path(name) / f"{engine}-{kind}"
+                        folder.mkdir()
+                        yield engine, kind, run(folder, broker, proxy, api, wanted)
+    finally:
+        proxy.close()
+        broker.close()
 
 
 def boundary(
@@ -273,6 +275,13 @@ def _send(bootstrap: str, topic: str, seed: int, ids: set[str], stop: threading.
         producer.produce(topic, delivery.line, name)
         producer.poll(max(0.0, begun + number / PACE - time.monotonic()))
     producer.flush(60)
+
+
+Run = Callable[[Path, KafkaBroker, KafkaProxy, Api, Wanted], Outcome | PeerOutcome]
+ENGINES: dict[str, tuple[Run, Sequence[Api]]] = {
+    "boundary": (boundary, HELD_BACK),
+    "streams": (streams, PEERS),
+}
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def test_a_broker_that_falls_silent_is_not_waited_for(cluster: KafkaCluster) -> 
     log = kafka_log(cluster, **PATIENT)
     topic, appender = log.create_topic(new_name(), 1, REPLICATED), Appender(log, new_name())
     appender.append({topic.name: table([b"before"])})
+    values_of(log, topic, end=2)  # the mark of the transaction is on the log, too
     cluster.pause(cluster.leader(topic.name))
     try:
         assert log.ends(topic) == [2]
