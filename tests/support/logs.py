@@ -17,7 +17,7 @@ def delete_topic(transport: Transport, name: str) -> None:
     """Delete a topic; of a folder log its files stay, but are no part of the log."""
     topic_id = transport.topic(name).topic_id
     if isinstance(transport, KafkaLog):
-        transport._admin.delete_topics([name])[name].result(_PATIENCE_S)
+        transport._admin._client.delete_topics([name])[name].result(_PATIENCE_S)
         deadline = time.monotonic() + _PATIENCE_S
         while transport.describe([name]):
             assert time.monotonic() < deadline, f"{name} does not go away"
