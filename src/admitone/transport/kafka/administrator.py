@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -65,12 +64,12 @@ class Administrator:
     def _answer(self, future: Any) -> Any:
         """Wait for a broker's answer, unless it is sure that none will come."""
         self._complaints.clear()
-        deadline = time.monotonic() + self._patience_s
+        patience = Patience(self._patience_s)
         while True:
             try:
                 return future.result(0.1)
             except TimeoutError:
                 self._client.poll(0)
-                if self._complaints.denied or time.monotonic() > deadline:
+                if self._complaints.denied or patience.is_over:
                     silence = KafkaError(KafkaError._TIMED_OUT)
                     raise KafkaException(self._complaints.behind(silence)) from None

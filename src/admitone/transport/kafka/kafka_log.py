@@ -40,7 +40,7 @@ from admitone.transport.port import (
     Topic,
     TopicState,
 )
-from admitone.transport.topic_contract import gone, with_partitions
+from admitone.transport.topic_contract import gone, same_incarnation, with_partitions
 
 _DOUBT_S = 1.0
 """How long one broker after the other must say that a topic is missing before it is believed."""
@@ -163,7 +163,7 @@ class KafkaLog:
 
     def _check(self, topic: Topic) -> None:
         found = self._describe([topic.name]).get(topic.name)
-        if found is None or str(found.topic_id) != topic.topic_id:
+        if found is None or not same_incarnation(_topic(found), topic.topic_id):
             raise gone(topic)
 
     def _offsets(self, topic: Topic, which: OffsetSpec, level: IsolationLevel) -> list[int]:
