@@ -1,10 +1,10 @@
-"""`python -m benchmarks.late_requests`: requests that Kafka gets late, under the boundary and under Kafka Streams.
+"""`python -m tests.faults.late_requests`: requests that Kafka gets late, under the boundary and under Kafka Streams.
 
 A proxy holds back one request of a transaction after the other: its client is cut off and asks again, and the broker
 gets the first request between two later ones (`tests/servers/kafka_proxy.py`). The peer is the deduplication of
-`streams.py`, exactly_once_v2. It speaks transaction version 2, where every transaction has an epoch of its own, with
-a broker that offers it, and version 1 otherwise; ours speaks version 1 with both. Events are delivered meanwhile, a
-fifth of them twice; afterwards each must be readable once.
+`benchmarks/streams.py`, exactly_once_v2. It speaks transaction version 2, where every transaction has an epoch of its
+own, with a broker that offers it, and version 1 otherwise; ours speaks version 1 with both. Events are delivered
+meanwhile, a fifth of them twice; afterwards each must be readable once.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.streams import compile_peer, event_id, peer_command
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from admitone.demo.traffic import GeneratorOptions, generate
 from tests.faults.kafka_harness import HELD_BACK, kafka_storm, late_requests
 from tests.servers.kafka import KafkaBroker, read_committed
 from tests.servers.kafka_proxy import Api, KafkaProxy
 
-from admitone.demo.traffic import GeneratorOptions, generate
-from benchmarks.streams import compile_peer, event_id, peer_command
-
-FIGURES = Path(__file__).parent / "late_requests.json"
+FIGURES = Path(__file__).parents[2] / "benchmarks" / "late_requests.json"
 PEERS = (
     Api.END_TXN, Api.TXN_OFFSET_COMMIT, Api.ADD_OFFSETS_TO_TXN, Api.ADD_PARTITIONS_TO_TXN,
     Api.PRODUCE,
@@ -81,7 +81,7 @@ class Outcome:
 
 
 def main() -> None:
-    """Hold requests back, print what became of it and write it next to this file."""
+    """Hold requests back, print what became of it and write it beside the benchmarks."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=100, help="of each kind, to each engine")
     parser.add_argument("--seconds", type=int, default=180, help="longest, for each kind")
@@ -92,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     document = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
     document["machine"] = f"{os.cpu_count()} cores, Python {platform.python_version()}, Kafka 4.1.0"
-    command = " ".join(["python -m benchmarks.late_requests", *sys.argv[1:]])
+    command = " ".join(["python -m tests.faults.late_requests", *sys.argv[1:]])
     wanted = Wanted(options.requests, options.seconds, options.seed)
     for version in options.version or (1, 2):
         offered = document.setdefault(f"transaction version {version} offered", {})
