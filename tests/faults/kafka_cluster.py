@@ -21,6 +21,7 @@ from admitone.ledger import open_ledger_reader
 from tests.faults.database_harness import weather
 from tests.faults.harness import settings_for
 from tests.faults.kafka_harness import prepare_on_kafka, verify_on_kafka
+from tests.faults.pieces import Found
 from tests.servers.kafka_cluster import NODES, KafkaCluster
 
 _EVENTS = 6_000
@@ -93,12 +94,8 @@ def cluster_storm(home: Path, seed: int, strike: OneAway, wanted: int) -> tuple[
     return struck + left, problems + strike.problems
 
 
-def cluster_campaign(
-    strikes: int, seed: int, folder: Path, console: Console
-) -> tuple[int, list[str]]:
+def cluster_campaign(strikes: int, seed: int, folder: Path, console: Console) -> Found:
     """Take one of three nodes away so many times; return how often it was, and what went wrong."""
-    if not strikes:
-        return 0, []
     rng, homes = random.Random(seed), (folder / f"cluster-{number}" for number in count())
     struck, findings, waits = 0, list[str](), dict[str, list[float]]()
     cluster = KafkaCluster()
@@ -125,4 +122,4 @@ def cluster_campaign(
             f"  one of three {how:<15} {len(seconds):>6}  {_ENOUGH} blocks settled after"
             f" {median(seconds):.1f} s in the median, {max(seconds):.1f} s at most"
         )
-    return struck, findings
+    return {"strikes": struck}, findings
