@@ -29,7 +29,9 @@ from tests.support.read_back import (
 )
 from tests.support.released import FUTURE, release_all
 
-_POINTS = (*RESTORE_POINTS, *LEDGER_POINTS, *RESOLUTION_POINTS)
+_POINTS = (
+    "boundary.owned", "boundary.fenced", *RESTORE_POINTS, *LEDGER_POINTS, *RESOLUTION_POINTS,
+)  # fmt: skip
 _ONCE = (
     "restore.begun", "restore.aborted", "restore.found", "restore.planned", "restore.ended",
 )  # fmt: skip

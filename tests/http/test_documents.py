@@ -25,9 +25,9 @@ from admitone.ledger.decision_rows import Decision, Decisions
 from admitone.ledger.query_text import EventReceipt
 from admitone.ops import run
 from admitone.ops.lag import Lag, LagMeter
-from admitone.ops.quarantine import Discarded, Quarantined, Retracted
+from admitone.ops.quarantine import Discarded, Quarantined
 from admitone.ops.recompute import RecomputeDocument
-from admitone.ops.reconcile import ReconciliationDocument
+from admitone.ops.reconcile import ReconciledBlock, ReconciliationDocument
 from admitone.ops.status import StatusDocument
 from admitone.ops.tokens import NewToken
 from admitone.ops.topics import TopicsDocument
@@ -70,7 +70,7 @@ DESCRIBED: dict[str, Any] = {
     "quarantine list": Quarantined,
     "quarantine show": QuarantinedDelivery,
     "quarantine release": ReleaseDocument,
-    "quarantine discard": Discarded | Retracted,
+    "quarantine discard": Discarded | ReconciledBlock,
     "reconcile": ReconciliationDocument,
     "close": ClosingDocument,
     "verify": VerificationDocument,

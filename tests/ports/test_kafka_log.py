@@ -182,6 +182,23 @@ def test_what_an_open_transaction_hides_is_waited_for(
     ended.join()
 
 
+@pytest.mark.parametrize("aborted", [False, True], ids=["open", "aborted"])
+def test_what_need_not_be_committed_is_read_at_once(
+    aborted: bool, log: KafkaLog, kafka_broker: KafkaBroker
+) -> None:
+    topic = log.create_topic(new_name(), 1)
+    publish(log, topic.name, b"a")
+    other = open_transaction(kafka_broker, topic.name, timeout_ms=600_000)
+    publish(log, topic.name, b"b")
+    if aborted:
+        other.abort_transaction(20)
+    (end,) = log.ends(topic)
+    batches = log.read(topic, 0, 0, end, committed=False)
+    seen = [value for batch in batches for value in batch.column("value").to_pylist()]
+
+    assert seen == [b"a", THEIRS, b"b"]
+
+
 def test_what_stays_hidden_is_unreadable_and_never_taken_for_absent(
     kafka_broker: KafkaBroker,
 ) -> None:

@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from admitone.core.decisions import BlockState
 from admitone.core.errors import (
@@ -111,6 +113,7 @@ def test_a_url_that_cannot_work_is_a_setting_to_mend(
         (psycopg.errors.ReadOnlySqlTransaction("cannot execute INSERT"), ServiceUnreachable, "primary"),
         (psycopg.errors.InsufficientPrivilege("permission denied"), ConfigurationError, "grant"),
         (psycopg.errors.IndexCorrupted("left-link changed"), IntegrityError, "left-link"),
+        (psycopg.errors.UndefinedTable('relation "block" does not exist'), IntegrityError, "--restored"),
         (psycopg.errors.SyntaxError("at or near"), psycopg.errors.SyntaxError, "near"),
     ],
 )  # fmt: skip
@@ -138,6 +141,28 @@ def test_a_lock_that_is_held_too_long_is_reported(ledger: StoredLedger, postgres
         with pytest.raises(ServiceUnreachable, match="suspended or stuck"):
             hasty.take_epoch(ONE, None)
     assert hasty.take_epoch(ONE, None) == 1
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda ledger: ledger.take_epoch(ONE, None),
+        lambda ledger: ledger.sources(),
+        lambda ledger: list(ledger.decided()),
+    ],
+    ids=["writing", "reading", "reading long"],
+)
+def test_a_schema_that_is_dropped_under_a_running_command_is_reported(
+    ask: Callable[[StoredLedger], object], ledger: StoredLedger, postgres_url: str
+) -> None:
+    ask(ledger)
+    schema = unquote(postgres_url).rpartition("search_path=")[2]
+    with psycopg.connect(postgres_url) as db:
+        db.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(schema)))
+
+    with pytest.raises(IntegrityError, match="does not exist") as caught:
+        ask(ledger)
+    assert "admitone reconcile --restored" in caught.value.remedy
 
 
 def test_a_forked_child_opens_a_connection_of_its_own(ledger: StoredLedger) -> None:

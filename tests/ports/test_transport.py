@@ -154,6 +154,33 @@ def test_a_fenced_producer_leaves_nothing_behind(open_transport: OpenTransport, 
     assert values_of(successor, name) == ["successor", "again"]
 
 
+def test_the_last_epoch_of_a_name_is_told(transport: Transport, name: str) -> None:
+    assert transport.last_epoch(name) == 0
+    transport.init_producer(f"{name}-other")
+    epochs = [transport.init_producer(name) for _ in range(2)]
+    assert transport.last_epoch(name) == epochs[-1] == 2
+
+
+def test_a_range_is_read_committed_or_not(transport: Transport, name: str) -> None:
+    topic = transport.create_topic(name, 1)
+    producer = Appender(transport, name)
+    offsets = [producer.append({name: records(value)}).offsets[name][0].as_py() for value in "abc"]
+    batches = transport.read(topic, 0, offsets[1], offsets[2], committed=False)
+    assert [value for batch in batches for value in batch.column("value").to_pylist()] == [b"b"]
+
+
+def test_the_simulated_log_keeps_what_was_aborted_as_kafka_does(name: str) -> None:
+    log = SimulatedLog()
+    topic = log.create_topic(name, 1)
+    log.write(name, log.init_producer(name), {name: records("a")})
+    log.init_producer(name)
+    end = log.ends(topic)[0]
+    (batch,) = log.read(topic, 0, 0, end, committed=False)
+
+    assert batch.column("value").to_pylist() == [b"a"]
+    assert list(log.read(topic, 0, 0, end)) == []
+
+
 def test_producers_with_other_names_do_not_fence_each_other(
     transport: Transport, name: str
 ) -> None:

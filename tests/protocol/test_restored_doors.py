@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from admitone.boundary.doors import Delivery, DoorSlot
+from admitone.boundary.producers import SYNCHRONOUS_DOOR
 from admitone.boundary.restore.read_back import read_back
 from admitone.core.errors import IntegrityError
 from admitone.core.wire import StreamMetadata
@@ -119,3 +120,38 @@ def test_a_slot_that_only_the_log_knows_makes_the_ledger_older(
     behind.run()
     assert on_the_log(behind) == ["a", "e"]
     assert behind.problems() == []
+
+
+@pytest.mark.parametrize("through", ["the stream", "another slot"])
+def test_a_door_does_not_take_a_ledger_that_was_lost(tmp_path: Path, through: str) -> None:
+    pipeline = Pipeline(tmp_path, **SECTIONS)
+    assert pipeline.ledger.sources() == []
+    restore = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "lost")
+    if through == "the stream":
+        deliver(pipeline, [(0, event("e"))])
+        pipeline.run()
+    else:
+        at_the_door(pipeline, event("e"))
+    pipeline.ledger.close()
+    restore()
+
+    lost = Pipeline(tmp_path, **SECTIONS)
+    with pytest.raises(IntegrityError, match="reconcile --restored"):
+        DoorSlot(lost.boundary, 1)
+    assert on_the_log(lost) == ["e"]
+
+
+def test_reading_back_makes_no_slot_known_that_nobody_had(strict: Pipeline, tmp_path: Path) -> None:
+    restore = copy_of(strict.ledger, strict.settings, tmp_path / "copy")
+    for number in range(2):
+        DoorSlot(strict.boundary, number)
+    strict.ledger.close()
+    restore()
+
+    behind = Pipeline(tmp_path, **SECTIONS)
+    for _ in range(3):
+        read_back(behind.boundary, behind.topic, open_evidence_store(behind.settings))
+        slots = [info for info in behind.ledger.sources() if info.door == SYNCHRONOUS_DOOR]
+        assert [info.source.partition for info in slots] == [0, 1]
+    for number in range(3):
+        DoorSlot(behind.boundary, number)

@@ -65,8 +65,13 @@ def plainly(broker: KafkaBroker, topic: str) -> list[tuple[int, int, bytes]]:
     ]
 
 
-def open_transaction(broker: KafkaBroker, topic: str, timeout_ms: int = 60_000) -> Producer:
-    """Let somebody else write a record and not commit it."""
+def open_transaction(
+    broker: KafkaBroker,
+    topic: str,
+    timeout_ms: int = 60_000,
+    keys: Sequence[bytes | None] = (None,),
+) -> Producer:
+    """Let somebody else write records and not commit them."""
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -78,7 +83,8 @@ def open_transaction(broker: KafkaBroker, topic: str, timeout_ms: int = 60_000) 
     )
     producer.init_transactions(20)
     producer.begin_transaction()
-    producer.produce(topic, THEIRS)
+    for key in keys:
+        producer.produce(topic, THEIRS, key)
     assert producer.flush(20) == 0
     return producer
 

@@ -11,7 +11,6 @@ import pytest
 
 from admitone.boundary import (
     admission,
-    doors,
     ledger_age,
     ledger_rollback,
     publish,
@@ -19,6 +18,7 @@ from admitone.boundary import (
     recover,
 )
 from admitone.boundary.admission import Boundary
+from admitone.boundary.doors import DoorSlot
 from admitone.boundary.partition import OwnedPartition
 from admitone.boundary.producers import DOOR, RELEASE_DOOR
 from admitone.boundary.publish import Placed
@@ -77,7 +77,7 @@ class _Short:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    def ends(self, topic: Topic) -> list[int]:
+    def ends(self, topic: Topic, **_: bool) -> list[int]:
         ends: list[int] = self._log.ends(topic, readable=True)
         return ends
 
@@ -143,8 +143,29 @@ def late_publish_does_not_look(patch: pytest.MonkeyPatch) -> None:
 
 def older_ledger_is_taken(patch: pytest.MonkeyPatch) -> None:
     """Admit with a ledger that is older than the log."""
-    for module in (admission, doors):
-        patch.setattr(module, "refuse_older_ledger", lambda *_: None)
+    patch.setattr(admission, "refuse_older_ledger", lambda *_: None)
+
+
+def hidden_end_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """Compare a ledger with what can be read only."""
+    last_records = ledger_age._last_records
+
+    def readable(transport: Any, topics: Any) -> Any:
+        return last_records(_Short(transport), topics)
+
+    patch.setattr(ledger_age, "_last_records", readable)
+
+
+def given_up_without_looking(patch: pytest.MonkeyPatch) -> None:
+    """Give blocks up that the log holds."""
+    retract = reconciliation.retract
+
+    def blindly(*asked: Any) -> Any:
+        with pytest.MonkeyPatch.context() as blind:
+            blind.setattr(reconciliation._Search, "find", lambda _: None)
+            return retract(*asked)
+
+    patch.setattr(participants, "retract", blindly)
 
 
 def keys_expire_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -220,7 +241,13 @@ def operators_decisions_are_not_read_back(patch: pytest.MonkeyPatch) -> None:
 
 def door_takes_an_older_ledger(patch: pytest.MonkeyPatch) -> None:
     """Open the synchronous door on a ledger that is older than the log."""
-    patch.setattr(doors, "refuse_older_ledger", lambda *_: None)
+    opened = DoorSlot.__init__
+
+    def unchecked(self: DoorSlot, boundary: Boundary, number: int) -> None:
+        patch.setattr(boundary, "refuse_older_ledger", lambda: None)
+        opened(self, boundary, number)
+
+    patch.setattr(DoorSlot, "__init__", unchecked)
 
 
 def operators_change_an_older_ledger(patch: pytest.MonkeyPatch) -> None:
@@ -312,7 +339,7 @@ def refusal_ends_a_late_publish(patch: pytest.MonkeyPatch) -> None:
     def leave_out(_self: Any, _epoch: int, refusal: RecordsRefused) -> None:
         raise refusal
 
-    patch.setattr(reconciliation._Search, "_leave_out", leave_out)
+    patch.setattr(reconciliation._LatePublish, "_leave_out", leave_out)
 
 
 def query_notes_ends_of_the_log(patch: pytest.MonkeyPatch) -> None:
@@ -355,6 +382,8 @@ TELLING: Final[dict[Mutation, tuple[Step, ...]]] = {
     cache_answers_for_unsettled_blocks: (),
     late_publish_does_not_look: (Steps.hide,),
     older_ledger_is_taken: (Steps.restore,),
+    hidden_end_is_not_looked_at: (Steps.restore, Steps.hide),
+    given_up_without_looking: (Steps.give_up,),
     door_takes_an_older_ledger: (Steps.restore, Steps.request),
     operators_change_an_older_ledger: (Steps.restore, Steps.release),
     ledger_that_went_back_is_taken: (Steps.restore_beside,),

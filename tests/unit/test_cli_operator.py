@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from admitone.core.decisions import BlockState
 from admitone.core.errors import ServiceUnreachable
 from tests.support.command_line import Cli, cli, home
 from tests.support.flaky import flaky
@@ -103,6 +104,23 @@ def test_reconcile_says_what_it_found_and_what_remains(cli: Cli, tmp_path: Path)
     assert pipeline.verdicts("a") == [("ADMITTED", None)]
 
 
+def test_a_block_that_is_on_the_log_is_settled_and_not_given_up(cli: Cli, tmp_path: Path) -> None:
+    pipeline, _ = flaky(tmp_path, "down-after")
+    pipeline.ingest(event("a"))
+    with pytest.raises(ServiceUnreachable):
+        pipeline.run()
+    (block,) = pipeline.ledger.blocks(states=[BlockState.AMBIGUOUS])
+
+    done = cli(
+        "quarantine", "discard", "--block", str(block.block_id), "--home", str(tmp_path), *WHY
+    )
+    assert (done.code, done.out) == (
+        0,
+        "block 1 was found on the log: its 1 deliveries are settled, nothing is given up\n",
+    )
+    assert pipeline.verdicts("a") == [("ADMITTED", None)]
+
+
 def test_a_block_of_unknown_fate_is_given_up(cli: Cli, tmp_path: Path) -> None:
     home = str(tmp_path)
     pipeline, transport = flaky(tmp_path, "down-after")
@@ -117,7 +135,7 @@ def test_a_block_of_unknown_fate_is_given_up(cli: Cli, tmp_path: Path) -> None:
     assert remaining.code == 6
     (block,) = remaining.document["blocks"]
     given_up = cli("quarantine", "discard", "--block", str(block["block"]), "--home", home, *WHY)
-    assert given_up.code == 0
+    assert (given_up.code, given_up.out) == (0, "block 1 given up with its 1 deliveries\n")
     assert cli("reconcile", "--home", home).code == 0
     assert pipeline.verdicts("a") == [("QUARANTINED", "IDENTITY_RETRACTED")]
     assert cli("quarantine", "discard", "--block", "7", "--home", home, *WHY).code == 1

@@ -44,6 +44,7 @@ def admission_options(settings: Settings) -> BoundaryOptions:
     return _options(
         settings,
         settings.pipeline.name,
+        settings.transport.raw_topic,
         envelope_rules(settings),
         destination_contracts(settings),
         replays=replay_rules(settings),
@@ -53,12 +54,20 @@ def admission_options(settings: Settings) -> BoundaryOptions:
 def dedup_options(settings: Settings) -> BoundaryOptions:
     """Return what the protocol needs to know of the dedup pipeline."""
     name = settings.dedup_pipeline
-    return _options(settings, name, record_rules(settings), dedup_contracts(settings), store=name)
+    return _options(
+        settings,
+        name,
+        settings.dedup_source,
+        record_rules(settings),
+        dedup_contracts(settings),
+        store=name,
+    )
 
 
 def _options(
     settings: Settings,
     pipeline: str,
+    reads: str,
     rules: Rules,
     contracts: tuple[Contract, ...],
     replays: ReplayRules | None = None,
@@ -66,6 +75,7 @@ def _options(
 ) -> BoundaryOptions:
     return BoundaryOptions(
         pipeline=pipeline,
+        reads=reads,
         rules=rules,
         contracts=contracts,
         max_block=settings.pipeline.max_block,

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from admitone.boundary.destination_topics import Topics
 from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
 from admitone.boundary.ledger_rollback import memory_of, new_memory
-from admitone.boundary.producers import SYNCHRONOUS_DOOR
+from admitone.boundary.producers import SYNCHRONOUS_DOOR, stream_producer
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.reconciliation import decides_now, reconcile
 from admitone.boundary.recover import resolve
@@ -30,7 +30,6 @@ from admitone.boundary.topic_partition import TopicPartition
 from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
-from admitone.core.wire import producer_id
 from admitone.evidence.writer import EvidenceWriter
 from admitone.infra.clock import Clock, stopwatch, wall_clock
 from admitone.infra.crash_points import crash_point
@@ -47,6 +46,8 @@ class BoundaryOptions:
     """What the protocol needs to know besides its stores."""
 
     pipeline: str
+    reads: str
+    """The topic whose deliveries are admitted."""
     rules: Rules
     contracts: tuple[Contract, ...]
     max_block: int
@@ -111,25 +112,26 @@ class Boundary:
 
     def source(self, topic: Topic, partition: int) -> Source:
         """Return the name of one partition of this incarnation of a topic."""
-        options = self.options
-        return Source(
-            producer_id(options.pipeline, "boundary", self.transport.cluster, topic.topic_id),
-            partition,
-        )
+        producer = stream_producer(self.options.pipeline, self.transport.cluster, topic)
+        return Source(producer, partition)
 
     def start(self, topic: Topic) -> int:
         """Begin a new generation on a topic: fence the one before and resolve what it left."""
         self._must_fit_marks(topic)
         self.register(topic)
-        refuse_older_ledger(
-            self.ledger, self.transport, [contract.topic for contract in self.options.contracts]
-        )
+        self.refuse_older_ledger()
         generation = self.ledger.take_generation(self.options.pipeline)
         self.check_topics()
         self.recover(generation)
         for _ in reconcile(self, pipeline=self.options.pipeline):
             pass
         return generation
+
+    def refuse_older_ledger(self) -> None:
+        """Raise where the log holds more of this pipeline than the ledger knows of."""
+        options = self.options
+        topics = [contract.topic for contract in options.contracts]
+        refuse_older_ledger(self.ledger, self.transport, topics, {options.pipeline: options.reads})
 
     def register(self, topic: Topic) -> None:
         """Make the partitions of a topic known to the ledger."""
@@ -216,9 +218,15 @@ class Boundary:
             resolve(block, epoch, self.ledger, self.transport, self.clock())
         return epoch, producer_epoch
 
-    def take_over(self, source: Source, generation: int | None) -> tuple[int, int]:
-        """Take the epoch of a source, fence the worker that had it, and make sure that no other came later."""
-        epoch = self.ledger.take_epoch(source, generation)
+    def take_over(
+        self, source: Source, generation: int | None, *, catches_up: bool = False
+    ) -> tuple[int, int]:
+        """Take the epoch of a source, fence the worker that had it, and make sure that no other came later.
+
+        A ledger that is read back catches up with the log's epoch first; any other is not behind it.
+        """
+        beyond = self.transport.last_epoch(self.producer_name(source)) if catches_up else 0
+        epoch = self.ledger.take_epoch(source, generation, beyond)
         crash_point("boundary.owned")
         return epoch, self.fence(source, epoch)
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from admitone.boundary.ledger_age import refuse_older_ledger
 from admitone.boundary.partition import Admitted, OwnedPartition
 from admitone.boundary.producers import DOOR, SYNCHRONOUS_DOOR
 from admitone.boundary.read import ReadBlock, numbered
@@ -78,9 +77,9 @@ class DoorSlot:
         identity = producer_id(options.pipeline, DOOR, boundary.transport.cluster, DOOR)
         self.source = Source(identity, number)
         self._boundary = boundary
-        ledger, transport = boundary.ledger, boundary.transport
+        ledger = boundary.ledger
         ledger.register_source(self.source, options.pipeline, DOOR, DOOR, SYNCHRONOUS_DOOR)
-        refuse_older_ledger(ledger, transport, [each.topic for each in options.contracts])
+        boundary.refuse_older_ledger()
         for _ in reconcile(boundary, source=self.source):
             pass
         self._positions = Positions(ledger)

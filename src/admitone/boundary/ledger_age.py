@@ -1,17 +1,19 @@
 """The log must not know more than the ledger.
 
 A ledger that was lost, or restored from an older copy, does not know what it admitted since and would publish it again.
-What a source published last is at the end of the log, so that is where one looks before anything is admitted.
+What a source published last is at the end of the log, so that is where one looks before anything is admitted. An open
+transaction hides what was committed behind it; there one looks as well, and waits only where something is that the
+ledger does not know: whether it was committed or aborted can be told once that transaction has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from admitone.boundary.producers import LATE, producers_of
+from admitone.boundary.producers import LATE, Producer, producers_of
 from admitone.core.decisions import BlockState
-from admitone.core.errors import IntegrityError
+from admitone.core.errors import IntegrityError, Unreadable
 from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import decode, positions_of
 from admitone.ledger.model import NOTHING_DECIDED, Source
@@ -27,10 +29,30 @@ OLDER_REMEDY: Final = (
 )
 
 
-def refuse_older_ledger(ledger: LedgerReader, transport: Transport, topics: Sequence[str]) -> None:
+class _Stretch(NamedTuple):
+    """Offsets of one partition."""
+
+    topic: Topic
+    partition: int
+    begin: int
+    end: int
+
+
+class _Unknown(NamedTuple):
+    """What a source published beyond what the ledger knows."""
+
+    name: str
+    offset: int
+    known: int
+
+
+def refuse_older_ledger(
+    ledger: LedgerReader, transport: Transport, topics: Sequence[str], reads: Mapping[str, str]
+) -> None:
     """Raise when these topics hold more of a source than the ledger knows of, or while it is being read back.
 
-    The log is read first: what is on it was claimed before, so a ledger that is not older knows of it by then.
+    `reads` names the topic of each pipeline: a ledger may be so old that it does not know even that. The log is read
+    before the ledger: what is on it was claimed before, so a ledger that is not older knows of it by then.
     """
     for pipeline in ledger.reading_back():
         raise IntegrityError(
@@ -38,18 +60,32 @@ def refuse_older_ledger(ledger: LedgerReader, transport: Transport, topics: Sequ
             " read back to its end.",
             OLDER_REMEDY,
         )
-    published: dict[Source, int] = {}
-    for state in transport.describe(topics).values():
-        for source, offset in _published(transport, state.topic):
-            published[source] = max(offset, published.get(source, offset))
-    producers, reached = producers_of(ledger.sources(), transport.cluster), _reached(ledger)
-    for source, offset in published.items():
-        producer, known = producers.get(source.producer_id), reached.get(source, NOTHING_DECIDED)
-        if producer is not None and offset > known:
-            late = ", late," if producer.kind == LATE else ""
+    seen = {
+        stretch: _published(transport, stretch, committed=False)
+        for stretch in _last_records(transport, topics)
+    }
+    streams = {
+        pipeline: state.topic
+        for pipeline, name in reads.items()
+        for state in transport.describe([name]).values()
+    }
+    producers = producers_of(ledger.sources(), transport.cluster, streams)
+    reached = _reached(ledger)
+
+    def unknown(published: Mapping[Source, int]) -> list[_Unknown]:
+        return [
+            _Unknown(_name(producers[source.producer_id], source), offset, known)
+            for source, offset in published.items()
+            for known in [reached.get(source, NOTHING_DECIDED)]
+            if source.producer_id in producers and offset > known
+        ]
+
+    for stretch, published in seen.items():
+        doubtful = unknown(published)
+        for each in unknown(_committed(transport, stretch, doubtful[0])) if doubtful else ():
             raise IntegrityError(
-                f"The log holds what was admitted from {producer.topic!r} partition {source.partition}{late} up to"
-                f" offset {offset}, the ledger knows it only up to {known}: the ledger is older than the log.",
+                f"The log holds what was admitted from {each.name} up to offset {each.offset}, the ledger knows it only"
+                f" up to {each.known}: the ledger is older than the log.",
                 OLDER_REMEDY,
             )
 
@@ -57,7 +93,11 @@ def refuse_older_ledger(ledger: LedgerReader, transport: Transport, topics: Sequ
 def must_know_its_log(ledger: LedgerReader, transport: Transport, settings: Settings) -> None:
     """Raise before an operator changes a ledger that is older than what its boundary and dedup pipeline published."""
     contracts = (*destination_contracts(settings), *dedup_contracts(settings))
-    refuse_older_ledger(ledger, transport, [contract.topic for contract in contracts])
+    reads = {
+        settings.pipeline.name: settings.transport.raw_topic,
+        settings.dedup_pipeline: settings.dedup_source,
+    }
+    refuse_older_ledger(ledger, transport, [contract.topic for contract in contracts], reads)
 
 
 def _reached(ledger: LedgerReader) -> dict[Source, int]:
@@ -69,12 +109,43 @@ def _reached(ledger: LedgerReader) -> dict[Source, int]:
     return reached | {source: number - 1 for source, number in ledger.late_numbers().items()}
 
 
-def _published(transport: Transport, topic: Topic) -> Iterator[tuple[Source, int]]:
-    """Yield how far each source published, as the last records of a topic say."""
-    ends = transport.ends(topic, readable=True)
-    for partition, (first, end) in enumerate(zip(transport.starts(topic), ends, strict=True)):
-        near = max(first, end - _RECORDS_AT_THE_END)
-        for batch in transport.read(topic, partition, near, end):
-            _, found = decode(positions_of(batch.column("key"), batch.column("headers")))
-            for source, rows in by_upstream(found.producers, found.partitions):
-                yield Source(*source), int(found.offsets[rows].max())
+def _last_records(transport: Transport, topics: Sequence[str]) -> Iterator[_Stretch]:
+    """Yield where the last records are: of what can be read, and of what an open transaction hides."""
+    for state in transport.describe(topics).values():
+        topic = state.topic
+        starts, readable = transport.starts(topic), transport.ends(topic, readable=True)
+        for begins, ends in ((starts, readable), (readable, transport.ends(topic))):
+            for partition, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+                if begin < end:
+                    near = max(begin, end - _RECORDS_AT_THE_END)
+                    yield _Stretch(topic, partition, near, end)
+
+
+def _committed(transport: Transport, stretch: _Stretch, doubtful: _Unknown) -> dict[Source, int]:
+    """Return how far each source published once that is certain: what was seen may have been aborted."""
+    try:
+        return _published(transport, stretch, committed=True)
+    except Unreadable as hidden:
+        raise Unreadable(
+            f"An open transaction hides the end of {stretch.topic.name!r} partition {stretch.partition}. Behind it lies"
+            f" what was published from {doubtful.name} up to offset {doubtful.offset}, the ledger knows it only up to"
+            f" {doubtful.known}: unless that was aborted, the ledger is older than the log.",
+            "wait until the transaction is committed, aborted or timed out, then try again; where the ledger was lost"
+            " or restored from a copy: admitone reconcile --restored",
+        ) from hidden
+
+
+def _published(transport: Transport, stretch: _Stretch, *, committed: bool) -> dict[Source, int]:
+    """Return how far each source published, as the records of a stretch say."""
+    published: dict[Source, int] = {}
+    for batch in transport.read(*stretch, committed=committed):
+        _, found = decode(positions_of(batch.column("key"), batch.column("headers")))
+        for place, rows in by_upstream(found.producers, found.partitions):
+            source, offset = Source(*place), int(found.offsets[rows].max())
+            published[source] = max(offset, published.get(source, offset))
+    return published
+
+
+def _name(producer: Producer, source: Source) -> str:
+    late = ", late," if producer.kind == LATE else ""
+    return f"{producer.topic!r} partition {source.partition}{late}"

@@ -7,12 +7,13 @@ every record, and each of these names follows from the pipeline and its topics.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from admitone.core.wire import producer_id
 from admitone.ledger.model import Source, SourceInfo
+from admitone.transport.port import Topic
 
 STREAM: Final = "stream"
 SYNCHRONOUS_DOOR: Final = "synchronous"
@@ -33,6 +34,11 @@ class Producer:
     topic_id: str
 
 
+def stream_producer(pipeline: str, cluster: str, topic: Topic) -> int:
+    """Return the id under which the deliveries of a topic are published."""
+    return producer_id(pipeline, "boundary", cluster, topic.topic_id)
+
+
 def late_source(info: SourceInfo, cluster: str) -> Source:
     """Return the source whose numbers late publishes of a source partition carry."""
     return Source(producer_id(info.pipeline, LATE, cluster, info.topic_id), info.source.partition)
@@ -49,10 +55,16 @@ def release_door_of(pipeline: str, topic: str, topic_id: str) -> Producer:
     return Producer(pipeline, RELEASE_DOOR, f"{RELEASE_DOOR}:{topic}", f"{RELEASE_DOOR}:{topic_id}")
 
 
-def producers_of(infos: Iterable[SourceInfo], cluster: str) -> dict[int, Producer]:
-    """Return, by its id, every producer that may publish for the pipelines of these sources."""
+def producers_of(
+    infos: Iterable[SourceInfo], cluster: str, reads: Mapping[str, Topic] | None = None
+) -> dict[int, Producer]:
+    """Return, by its id, every producer that may publish for the pipelines of these sources, or read these topics."""
     found: dict[int, Producer] = {}
     streams: dict[str, list[Producer]] = defaultdict(list)
+    for pipeline, topic in (reads or {}).items():
+        known = Producer(pipeline, STREAM, topic.name, topic.topic_id)
+        found[stream_producer(pipeline, cluster, topic)] = known
+        streams[pipeline].append(known)
     for info in infos:
         made = streams[info.pipeline]
         if info.source.producer_id not in found:

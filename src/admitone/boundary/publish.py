@@ -295,12 +295,22 @@ def _keyed_by_position(keys: pa.Array, positions: pa.Array) -> bool:
 
 
 def _since(transport: Transport, noted: Destination) -> Iterator[pa.RecordBatch]:
-    """Yield what a topic holds from the noted ends on; `NotFound` where it is another one or no longer holds it."""
+    """Yield what a topic holds from the noted ends on; `NotFound` where it is another one or no longer holds it.
+
+    Where a part of it is unreadable the rest is read all the same: what is looked for may lie there.
+    """
     if still_there(transport, noted.topic, noted.topic_id) is None:
         raise NotFound(f"Topic {noted.topic!r} is not the one that was written to.")
     topic = Topic(noted.topic, noted.topic_id, len(noted.ends))
     starts, ends = transport.starts(topic), transport.ends(topic)
+    hidden = None
     for partition, end in enumerate(noted.ends):
         if starts[partition] > end:
             raise NotFound(f"Topic {noted.topic!r} no longer holds what followed offset {end}.")
-        yield from transport.read(topic, partition, end, ends[partition])
+        try:
+            yield from transport.read(topic, partition, end, ends[partition])
+        except Unreadable as error:
+            # It was waited for once; what can be read by now must do.
+            hidden, ends = error, transport.ends(topic, readable=True)
+    if hidden is not None:
+        raise hidden

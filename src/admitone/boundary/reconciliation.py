@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary, BoundaryOptions
 
 RECONCILER = "admitone"
+CANNOT_TELL = "unknown: the log cannot tell"
 AWAITS_OPERATOR = "absent, and may have been given up since the ledger was copied"
 
 
@@ -97,7 +98,7 @@ def look_only(
     for _, blocks in _unsettled(ledger, options, is_at_work):
         for block in blocks:
             found = _Search(ledger, transport, block).find()
-            how = found.how if found else "unknown: the log cannot tell"
+            how = found.how if found else CANNOT_TELL
             yield Reconciled(block, block.state, how)
 
 
@@ -144,19 +145,18 @@ class _Search:
         """Return where the block's records are, or that they are nowhere; None when the log cannot tell."""
         block, transport = self._block, self._transport
         found = look_for_block(transport, block, self._facts, self._ordinals)
-        if found is None:
-            return None
-        if found.bus_offsets is not None:
+        if found is not None and found.bus_offsets is not None:
             return _Answer(found, Action.FOUND)
         plan = self._ledger.late(block.block_id)
-        if plan is None:
-            return _Answer(found, None)
-        numbers = np.arange(plan.first, plan.first + plan.records)
-        span = (plan.first, plan.first + plan.records - 1)
-        late = look(transport, block, plan.source, span, numbers, plan.destinations)
-        if late is None:
-            return None
-        return _Answer(late, None if late.bus_offsets is None else Action.PUBLISHED_LATE)
+        if plan is not None:
+            numbers = np.arange(plan.first, plan.first + plan.records)
+            span = (plan.first, plan.first + plan.records - 1)
+            late = look(transport, block, plan.source, span, numbers, plan.destinations)
+            if late is None:
+                return None
+            if late.bus_offsets is not None:
+                return _Answer(late, Action.PUBLISHED_LATE)
+        return None if found is None else _Answer(found, None)
 
 
 class _LatePublish(_Search):
@@ -241,11 +241,10 @@ def _reconcile_one(
 ) -> Reconciled:
     producer = _late_producer(block)
     producer_epoch = _fence_late(boundary, block, epoch, producer)
-    crash_point("reconcile.fenced")
     records = _LatePublish(boundary, info, block)
     answer = records.find()
     if answer is None:
-        return Reconciled(block, block.state, "unknown: the log cannot tell")
+        return Reconciled(block, block.state, CANNOT_TELL)
     if answer.action is None and block.awaits_operator and not by_operator:
         return Reconciled(block, block.state, AWAITS_OPERATOR)
     if answer.action is None:
@@ -255,6 +254,12 @@ def _reconcile_one(
             raise
         except Exception as error:
             return Reconciled(block, block.state, f"absent, and publishing it late failed: {error}")
+    return _settle(boundary, block, epoch, answer, author)
+
+
+def _settle(
+    boundary: Boundary, block: Block, epoch: int, answer: _Answer, author: str
+) -> Reconciled:
     assert answer.action is not None
     boundary.ledger.resolve(
         block,
@@ -280,15 +285,23 @@ def _fence_late(boundary: Boundary, block: Block, epoch: int, producer: str) -> 
     """Fence the last client that published late for a source, and make sure that no worker took it over meanwhile."""
     producer_epoch = boundary.transport.init_producer(producer)
     boundary.ledger.check_epoch(block.source, epoch)
+    crash_point("reconcile.fenced")
     return producer_epoch
 
 
-def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Block:
-    """Give a block of unknown fate up: its identities are never published again."""
+def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Reconciled:
+    """Give a block of unknown fate up: its identities are never published again.
+
+    What is on the log was published already and cannot be given up: such a block is settled. A log that cannot tell
+    keeps nothing from being given up.
+    """
     block = boundary.ambiguous(block_id)
     epoch, _ = boundary.take_over(block.source, None)
     # A process that publishes it late right now must not finish afterwards.
     _fence_late(boundary, block, epoch, _late_producer(block))
+    answer = _Search(boundary.ledger, boundary.transport, block).find()
+    if answer is not None and answer.action is not None:
+        return _settle(boundary, block, epoch, answer, author)
     boundary.ledger.resolve(
         block,
         epoch,
@@ -296,7 +309,7 @@ def retract(boundary: Boundary, block_id: int, author: str, reason: str) -> Bloc
             BlockState.RETRACTED, Action.RETRACTED, None, None, boundary.clock(), author, reason
         ),
     )
-    return block
+    return Reconciled(block, BlockState.RETRACTED, answer.how if answer else CANNOT_TELL)
 
 
 def _unsettled(

@@ -25,12 +25,13 @@ from admitone.cli.output import (
     stores_at,
     table,
 )
-from admitone.core.decisions import Reason
+from admitone.core.decisions import BlockState, Reason
 
 if TYPE_CHECKING:
     from admitone.boundary.release import Report
     from admitone.evidence.quarantined import QuarantinedDelivery
     from admitone.ops.quarantine import Which
+    from admitone.ops.reconcile import ReconciledBlock
 
 app = typer.Typer(
     help="What was not admitted, and why.", no_args_is_help=True, rich_markup_mode=None
@@ -171,7 +172,8 @@ def discard(
     block: Annotated[
         int | None,
         typer.Option(
-            help="Give up a whole block of unknown fate: its events are never published again."
+            help="Give up a whole block of unknown fate: its events are never published again. Settles it instead"
+            " where the log holds it."
         ),
     ] = None,
     author: Author = None,
@@ -184,12 +186,21 @@ def discard(
 
     stores, signature = stores_at(home), Signature(author_of(author), why)
     if block is not None:
-        given_up = ops.give_up_block(stores.settings, block, signature)
-        text = f"block {block} given up with its {number(given_up['deliveries'])} deliveries"
-        print_json(given_up) if as_json else typer.echo(text)
+        present(ops.give_up_block(stores.settings, block, signature), as_json, _print_given_up)
         return
     done = ops.discard(stores, _which(ids, run, code, event), signature)
     print_json(done) if as_json else typer.echo(f"{number(done['discarded'])} discarded")
+
+
+def _print_given_up(found: ReconciledBlock) -> None:
+    deliveries = number(found["deliveries"])
+    if found["state"] == BlockState.SETTLED:
+        typer.echo(
+            f"block {found['block']} was {found['found']}: its {deliveries} deliveries are settled,"
+            " nothing is given up"
+        )
+    else:
+        typer.echo(f"block {found['block']} given up with its {deliveries} deliveries")
 
 
 def _which(ids: list[str] | None, run: str | None, code: Reason | None, event: str | None) -> Which:

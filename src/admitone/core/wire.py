@@ -72,6 +72,7 @@ OFFSET: Final = slice(12, POSITION_BYTES)
 UPSTREAM: Final = slice(0, PARTITION.stop)
 """Producer and source partition together: where offsets are counted."""
 OFFSET_BYTES: Final = OFFSET.stop - OFFSET.start
+IDENTITY_BYTES: Final = 32
 
 Longs = npt.NDArray[np.int64]
 

@@ -47,7 +47,6 @@ RECONCILE_POINTS: Final = (
 LATE_REFUSAL_POINTS: Final = ("reconcile.refused",)
 RESTORE_POINTS: Final = (
     "restore.begun",
-    "restore.owned",
     "restore.aborted",
     "restore.found",
     "restore.registered",

@@ -72,6 +72,20 @@ _UNABLE: Final = {
 }
 
 
+_COMPARE: Final = "keep the ledger as it is and compare it with the log"
+_RESTORE: Final = (
+    "something that admitone had made there was dropped: stop everything that uses it and restore it from a backup, or"
+    " begin anew with an empty one; a ledger then catches up with its log by admitone reconcile --restored"
+)
+_DROPPED: Final = frozenset(
+    {
+        "42703",  # a column that is not there
+        "42883",  # a function
+        "42P01",  # a table
+    }
+)
+
+
 def is_worth_retrying(error: psycopg.Error) -> bool:
     """Tell whether the same work may succeed a little later."""
     if error.sqlstate is None:
@@ -95,10 +109,9 @@ def explained(error: psycopg.Error, where: str) -> Exception:
         return _unreachable(where, text)
     if state in ("42501", "3F000", "28000", "28P01"):
         return ConfigurationError(f"{where} refuses: {text}.", "grant the role what it needs")
-    if state[:2] == "23" or state in ("XX001", "XX002"):
-        return IntegrityError(
-            f"{where} refuses: {text}.", "keep the ledger as it is and compare it with the log"
-        )
+    if state in _DROPPED or state[:2] == "23" or state in ("XX001", "XX002"):
+        remedy = _RESTORE if state in _DROPPED else _COMPARE
+        return IntegrityError(f"{where} refuses: {text}.", remedy)
     return error
 
 

@@ -19,6 +19,7 @@ from admitone.evidence.quarantined import is_done, still_quarantined
 from admitone.infra.clock import wall_clock
 from admitone.ledger.decision_rows import Decision, decisions, in_quarantine
 from admitone.ledger.model import Filter
+from admitone.ops.reconcile import ReconciledBlock, block_document
 from admitone.ops.stores import Stores
 from admitone.settings import Settings
 
@@ -36,13 +37,6 @@ class Discarded(TypedDict):
     """How many deliveries were given up."""
 
     discarded: int
-
-
-class Retracted(TypedDict):
-    """A block of unknown fate that was given up, and how many deliveries it holds."""
-
-    retracted: int
-    deliveries: int
 
 
 def list_quarantined(
@@ -79,12 +73,11 @@ def discard(stores: Stores, which: Which, signature: Signature) -> Discarded:
     }  # fmt: skip
 
 
-def give_up_block(settings: Settings, block_id: int, signature: Signature) -> Retracted:
-    """Give a whole block of unknown fate up: its events are never published again."""
+def give_up_block(settings: Settings, block_id: int, signature: Signature) -> ReconciledBlock:
+    """Give a whole block of unknown fate up, or settle it where the log holds it after all."""
     with closing(open_boundary(settings)) as boundary:
         must_know_its_log(boundary.ledger, boundary.transport, settings)
-        block = retract(boundary, block_id, signature.author, signature.reason)
-    return {"retracted": block_id, "deliveries": block.deliveries}
+        return block_document(retract(boundary, block_id, signature.author, signature.reason))
 
 
 def _chosen(stores: Stores, which: Which) -> Mapping[int, list[int]]:

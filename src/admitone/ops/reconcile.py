@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing_extensions import TypedDict
 
 from admitone.boundary import admission_options, dedup_options, open_all
-from admitone.boundary.ledger_age import refuse_older_ledger
 from admitone.boundary.reconciliation import AWAITS_OPERATOR, Reconciled, look_only
 from admitone.boundary.reconciliation import reconcile as resolve
 from admitone.boundary.restore.read_back import ReadBack, ReadBackDocument, read_all_back
@@ -51,16 +50,7 @@ class Reconciliation:
     def document(self) -> ReconciliationDocument:
         """Return it as the interface spells it."""
         return {
-            "blocks": [
-                {
-                    "block": entry.block.block_id,
-                    "source": partition_document(entry.block.source),
-                    "deliveries": entry.block.deliveries,
-                    "state": entry.state,
-                    "found": entry.how,
-                }
-                for entry in self.found
-            ],
+            "blocks": [block_document(entry) for entry in self.found],
             "remaining": self.remaining,
             "restored": [entry.document() for entry in self.restored],
         }
@@ -83,6 +73,17 @@ class Reconciliation:
         )
 
 
+def block_document(entry: Reconciled) -> ReconciledBlock:
+    """Return what was found out about one block, as the interface spells it."""
+    return {
+        "block": entry.block.block_id,
+        "source": partition_document(entry.block.source),
+        "deliveries": entry.block.deliveries,
+        "state": entry.state,
+        "found": entry.how,
+    }
+
+
 def reconcile(settings: Settings, *, restored: bool = False) -> Reconciliation:
     """Resolve in-flight and ambiguous admissions against the log.
 
@@ -92,8 +93,7 @@ def reconcile(settings: Settings, *, restored: bool = False) -> Reconciliation:
     with open_all(settings) as boundaries:
         again = read_all_back(settings, boundaries) if restored else []
         for boundary in boundaries:
-            topics = [contract.topic for contract in boundary.options.contracts]
-            refuse_older_ledger(boundary.ledger, boundary.transport, topics)
+            boundary.refuse_older_ledger()
         found = [
             entry
             for boundary in boundaries

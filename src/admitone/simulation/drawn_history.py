@@ -135,6 +135,8 @@ def run_history(seed: int, chosen: Sequence[int] | None = None, *, careless: boo
         schedule.run(Random(f"{seed}/end").choice(_GOES_ON))
         schedule.trace.append("the faults stop")
         _finish(world, steps)
+        if steps.loses_records:
+            seen.in_sight.clear()
         # A log that lost records may rightly keep a restored ledger from catching up.
         world.look(at_the_end=not (world.is_behind and steps.loses_records))
         if not steps.loses_records:

@@ -2,7 +2,8 @@
 
 An append is a transaction of two requests: its records get offsets first and become readable with the commit. In
 between the transaction is open and hides what other producers commit behind it. Who takes a producer's name over
-aborts what the last holder left open. Commits and aborts take an offset themselves, so that offsets have gaps.
+aborts what the last holder left open; what was aborted stays where it is, for those who read uncommitted records.
+Commits and aborts take an offset themselves, so that offsets have gaps.
 
 A request to end a transaction names a producer and its epoch, as below Kafka's transaction version 2. One that arrives
 late ends whichever transaction of them is open then, with as much of it as the broker has by that time.
@@ -131,6 +132,10 @@ class SimulatedLog:
                 self._end(self._open[name], committed=False)
             return self._epochs[name]
 
+    def last_epoch(self, name: str) -> int:
+        """Return the last epoch that was given to a name, 0 where none was."""
+        return self._epochs.get(name, 0)
+
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction."""
         transaction = self.write(name, epoch, records)
@@ -170,8 +175,10 @@ class SimulatedLog:
         with self._lock:
             self._asked_to_end(transaction, committed=False)
 
-    def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield committed records with start <= offset < end, in offset order."""
+    def read(
+        self, topic: Topic, partition: int, start: int, end: int, *, committed: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield committed records with start <= offset < end, in offset order; if asked to, all there are."""
         with self._lock:
             found = self._records(topic).partitions[partition]
             if start < found.start and start < end:
@@ -179,11 +186,11 @@ class SimulatedLog:
                     f"Partition {partition} of {topic.name!r} has no records at offset {start} any more.",
                     "restore them; reading on without them would lose deliveries",
                 )
-            readable = found.readable_end
+            readable = found.readable_end if committed else found.next_offset
             batches = [
                 batch
                 for piece in found.pieces
-                if piece.committed
+                if piece.committed or not committed
                 for batch in piece.between(start, min(end, readable))
             ]
         yield from batches
@@ -335,9 +342,7 @@ class SimulatedLog:
             found.open_at.pop(transaction.name, None)
             found.next_offset += 1
             piece.committed = committed
-            if not committed:
-                found.pieces.remove(piece)
-            elif self._readers is not None:
+            if committed and self._readers is not None:
                 self._readers(
                     piece.topic.topic, piece.partition, piece.offsets.tolist(), piece.rows
                 )

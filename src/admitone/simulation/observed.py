@@ -118,6 +118,8 @@ class Observed:
     """What evidence says was given up, and how many records were readable when it was seen to say so."""
     given_up: bool = False
     """Whether an operator gave up a block of unknown fate."""
+    in_sight: set[Place] = field(default_factory=set)
+    """Records of what was of unknown fate that could be read when an operator began to give it up."""
     unsettled: int = 0
     """Blocks in flight or of unknown fate at the end."""
     unanswered: int = 0

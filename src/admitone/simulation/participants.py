@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
 from admitone.boundary.doors import Delivery, DoorSlot
-from admitone.boundary.ledger_age import must_know_its_log, refuse_older_ledger
+from admitone.boundary.ledger_age import must_know_its_log
 from admitone.boundary.ledger_rollback import SourcesSeen
 from admitone.boundary.reconciliation import reconcile, retract
 from admitone.boundary.release import Choice, Signature, release
@@ -79,9 +79,11 @@ class CalledLog:
             self._ended_twice.add((transaction.name, transaction.epoch))
         return ended
 
-    def read(self, *place: Any) -> Iterator[pa.RecordBatch]:
+    def read(self, *place: Any, committed: bool = True) -> Iterator[pa.RecordBatch]:
         """Read a range in one request."""
-        return iter(self._call("log.read", lambda: list(self._log.read(*place))))
+        return iter(
+            self._call("log.read", lambda: list(self._log.read(*place, committed=committed)))
+        )
 
     def close(self) -> None:
         """Do nothing: all participants share the log."""
@@ -240,8 +242,7 @@ def lane(
 def reconciliation(stores: Stores, clock: Clock, *, by_operator: bool = True) -> None:
     """Resolve whatever is in flight or of unknown fate, as `admitone reconcile` does."""
     boundary = stores.boundary(clock)
-    topics = [contract.topic for contract in boundary.options.contracts]
-    refuse_older_ledger(boundary.ledger, boundary.transport, topics)
+    boundary.refuse_older_ledger()
     for _ in reconcile(boundary, by_operator=by_operator):
         pass
 
@@ -275,6 +276,7 @@ def giving_up(stores: Stores, clock: Clock) -> None:
     """Give up a block of unknown fate."""
     stores.must_know_its_log()
     boundary = stores.boundary(clock)
+    boundary.refuse_older_ledger()
     for block in boundary.ledger.blocks(states=[BlockState.AMBIGUOUS])[:1]:
         retract(boundary, block.block_id, "cid", "cannot wait")
 

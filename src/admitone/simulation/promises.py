@@ -137,14 +137,15 @@ def _unexplained(
         if wrong:
             yield Violation(SAFETY, wrong[0], f"{position} is {decision}, but {wrong[1]}")
     if look.at_the_end:
-        # An operator may give up what is on the log, where the log cannot tell; until then its fate is unknown.
+        # An operator may give up what is on the log, where the log cannot tell at that time.
         given_up = {
             each.identity
             for each in look.decisions.values()
             if each.reason == "IDENTITY_RETRACTED" or each.verdict == _OPEN
         }
         for place, event in places.items():
-            if place not in claimed and event.identity not in given_up:
+            excused = event.identity in given_up and place not in seen.in_sight
+            if place not in claimed and not excused:
                 yield Violation(
                     SAFETY, 3, f"{event.identity} is readable at {place}, nobody admitted it"
                 )

@@ -140,6 +140,8 @@ class Steps:
         """Let an operator give up a block of unknown fate."""
         clock = self._machine(random)
         self.world.seen.given_up = True
+        if not self.world.is_behind:
+            self.world.note_what_is_in_sight()
         self._start("give up", lambda: work.giving_up(self.world.stores, clock))
 
     def close(self, random: Random) -> None:

@@ -152,6 +152,21 @@ class World:
             # Columns of a block that do not fit together break in many places.
             self.seen.damaged = repr(error)
 
+    def note_what_is_in_sight(self) -> None:
+        """Note the records of what is of unknown fate, if nothing hides any: they cannot be given up any more."""
+        topic = self.admitted
+        self.look()
+        if topic is None or self.log.ends(topic) != self.log.ends(topic, readable=True):
+            return
+        unknown = {
+            each.identity
+            for each in self.seen.looks[-1].decisions.values()
+            if each.verdict == "AMBIGUOUS"
+        }
+        self.seen.in_sight |= {
+            record.place for record in self.seen.readable if record.event.identity in unknown
+        }
+
     def _look(self, at_the_end: bool) -> Look:
         decisions: dict[Position, Decision] = {}
         twice: list[Position] = []
@@ -302,6 +317,7 @@ def _settings(compacted: bool) -> tuple[Settings, BoundaryOptions]:
     )
     options = BoundaryOptions(
         pipeline=settings.pipeline.name,
+        reads=_RAW,
         rules=envelope_rules(settings),
         contracts=destination_contracts(settings),
         max_block=1,

@@ -137,6 +137,12 @@ class FolderLog:
             ).fetchone()
         return int(epoch)
 
+    def last_epoch(self, name: str) -> int:
+        """Return the last epoch that was given to a name, 0 where none was."""
+        with self._manifest.snapshot() as db:
+            held = db.execute("SELECT epoch FROM producer WHERE name = ?", (name,)).fetchone()
+        return int(held[0]) if held else 0
+
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction."""
         topics = self.describe(list(records))
@@ -164,8 +170,10 @@ class FolderLog:
                 offsets[topic][order] = base + np.arange(len(order))
         return Appended({topic: pa.array(given) for topic, given in offsets.items()}, now)
 
-    def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield committed records with start <= offset < end, in offset order."""
+    def read(
+        self, topic: Topic, partition: int, start: int, end: int, *, committed: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield records with start <= offset < end, in offset order; all that are listed are committed."""
         with self._manifest.snapshot() as db:
             files = db.execute(
                 "SELECT base_offset, append_time, name, records FROM file WHERE topic_id = ? AND partition = ?"

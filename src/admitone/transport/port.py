@@ -115,6 +115,9 @@ class Transport(Protocol):
     def init_producer(self, name: str) -> int:
         """Fence every earlier holder of the name and return the new epoch."""
 
+    def last_epoch(self, name: str) -> int:
+        """Return the last epoch that was given to a name, 0 where none was or the log tells nobody."""
+
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction; tables follow `OUTGOING_SCHEMA`.
 
@@ -124,11 +127,14 @@ class Transport(Protocol):
         they did not hear from for long. After any other error it is not known.
         """
 
-    def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(
+        self, topic: Topic, partition: int, start: int, end: int, *, committed: bool = True
+    ) -> Iterator[pa.RecordBatch]:
         """Yield committed records with start <= offset < end, in offset order.
 
         `Unreadable` when what is committed cannot be told within the time allowed: another producer's open
-        transaction may hide it.
+        transaction may hide it. Where it need not be committed, records of open and of aborted transactions are
+        among what is read, and nothing is hidden.
         """
 
     def close(self) -> None:

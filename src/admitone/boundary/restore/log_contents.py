@@ -15,18 +15,17 @@ import pyarrow.compute as pc
 from admitone.boundary.producers import LATE, STREAM, Producer
 from admitone.core.errors import IntegrityError
 from admitone.core.replay_filter import by_upstream
-from admitone.core.wire import Header, Numbers, decode, header_column, positions_of
+from admitone.core.wire import IDENTITY_BYTES, Header, Numbers, decode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import NOTHING_DECIDED, Block, KnownEnds, Source
 from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, Topic, Transport
 
-_IDENTITY_BYTES: Final = 32
 _NOT_THERE: Final = -1
 _SCHEMA: Final = pa.schema(
     [
         ("source_offset", pa.int64()),
-        ("identity", pa.binary(_IDENTITY_BYTES)),
+        ("identity", pa.binary(IDENTITY_BYTES)),
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("bus_offset", pa.int64()),
@@ -265,7 +264,7 @@ def _found(records: pa.Table, offsets: np.ndarray, topic: Topic, *, whole: bool)
     return pa.table(
         [
             pa.array(offsets),
-            _header(records, Header.IDENTITY).cast(pa.binary(_IDENTITY_BYTES)),
+            _header(records, Header.IDENTITY).cast(pa.binary(IDENTITY_BYTES)),
             pa.repeat(topic.name, size),
             records["partition"],
             records["offset"],
@@ -302,4 +301,4 @@ def _header(records: pa.Table, name: str) -> pa.Array:
 
 def _heads(identities: pa.ChunkedArray) -> np.ndarray:
     words = np.frombuffer(fixed_bytes(identities.combine_chunks()), ">u8")
-    return words.reshape(-1, _IDENTITY_BYTES // 8)[:, 0].astype(np.uint64)
+    return words.reshape(-1, IDENTITY_BYTES // 8)[:, 0].astype(np.uint64)

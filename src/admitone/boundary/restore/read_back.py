@@ -17,7 +17,7 @@ of its own, and is put back from the records themselves; its duplicates and refu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import astuple, dataclass
 from operator import gt
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
-from admitone.boundary.producers import DOOR, STREAM, SYNCHRONOUS_DOOR, Producer, producers_of
+from admitone.boundary.producers import DOOR, STREAM, Producer, producers_of
 from admitone.boundary.restore.log_contents import (
     Elsewhere,
     Published,
@@ -152,7 +152,9 @@ class _Pipeline:
         # A query that still runs gets no epoch any more.
         self._ledger.take_generation(options.pipeline)
         infos = sources_of(boundary)
-        self._epochs = {source: self._take_over(source) for source in infos}
+        self._epochs = {
+            source: boundary.take_over(source, None, catches_up=True) for source in infos
+        }
         for block in boundary.in_flight():
             if block.source in infos:
                 # The worker that decided it since may have cut it elsewhere; it is claimed again like the rest.
@@ -295,18 +297,6 @@ class _Pipeline:
         part = self._parts.get(source)
         return part.mark.offset if part else self._ledger.mark(source).offset
 
-    def _take_over(self, source: Source) -> tuple[int, int]:
-        """Take a source's epoch and fence its producer; the ledger's epoch catches up with the log's."""
-        epoch = self._ledger.take_epoch(source, None)
-        producer_epoch = self._boundary.transport.init_producer(
-            self._boundary.producer_name(source)
-        )
-        if producer_epoch > epoch:
-            epoch = self._ledger.take_epoch(source, None, producer_epoch)
-        self._ledger.check_epoch(source, epoch)
-        crash_point("restore.owned")
-        return epoch, producer_epoch
-
     def _register_doors(
         self,
         found: dict[Source, Published],
@@ -314,31 +304,31 @@ class _Pipeline:
         producers: dict[int, Producer],
     ) -> None:
         """Make doors, and slots of them, known that were first used after the ledger was copied."""
-        for source in found.keys() - infos.keys():
+        for source in (found.keys() | self._slots(found, infos)) - infos.keys():
             pipeline, door, topic, topic_id = astuple(producers[source.producer_id])
             store = self._boundary.options.store
             self._ledger.register_source(source, pipeline, topic, topic_id, door, store)
             crash_point("restore.registered")
-            self._epochs[source] = self._take_over(source)
-        if self._boundary.options.store == ADMISSION_STORE:
-            self._take_over_silent_slots()
+            self._epochs[source] = self._boundary.take_over(source, None, catches_up=True)
 
-    def _take_over_silent_slots(self) -> None:
-        """Catch up with slots of the door that published nothing since the copy; the log may know their epochs.
+    def _slots(self, *known: Container[Source]) -> set[Source]:
+        """Return the slots of the door that somebody had; one that published nothing has an epoch on the log.
 
-        Slots are taken from the first on, so the first one that nobody ever had is the last to look at.
+        Slots are taken from the first on, so none comes after the first that nobody ever had.
         """
-        options, cluster = self._boundary.options, self._boundary.transport.cluster
-        door = producer_id(options.pipeline, DOOR, cluster, DOOR)
-        for number in itertools.count():
-            source = Source(door, number)
-            if source not in self._epochs:
-                self._ledger.register_source(
-                    source, options.pipeline, DOOR, DOOR, SYNCHRONOUS_DOOR, options.store
-                )
-                self._epochs[source] = self._take_over(source)
-                if self._epochs[source][1] == 1:
-                    return
+        boundary = self._boundary
+        if boundary.options.store != ADMISSION_STORE:
+            return set()
+        door = producer_id(boundary.options.pipeline, DOOR, boundary.transport.cluster, DOOR)
+        return set(
+            itertools.takewhile(
+                lambda slot: (
+                    any(slot in sources for sources in known)
+                    or boundary.transport.last_epoch(boundary.producer_name(slot)) > 0
+                ),
+                (Source(door, number) for number in itertools.count()),
+            )
+        )
 
 
 def _some(

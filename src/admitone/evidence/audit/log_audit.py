@@ -15,13 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.core.errors import IntegrityError
-from admitone.core.wire import POSITION_BYTES, Header, encode, header_column, positions_of
+from admitone.core.wire import (
+    IDENTITY_BYTES,
+    POSITION_BYTES,
+    Header,
+    encode,
+    header_column,
+    positions_of,
+)
 from admitone.ledger.columns import fixed_bytes
 from admitone.ledger.model import Source
 from admitone.transport.port import Transport
 from admitone.transport.topic_contract import still_there
 
-_IDENTITY_BYTES = 32
 _AT_ONCE = 200_000
 _WIDEST_GAP = 20_000
 _EXAMPLES = 5
@@ -61,7 +67,7 @@ class LogAudit:
         names, codes = topics.dictionary.to_pylist(), np.asarray(topics.indices)
         partitions = admitted["partition"].to_numpy()
         offsets = admitted["bus_offset"].to_numpy()
-        identities = _matrix(admitted["identity"].combine_chunks(), _IDENTITY_BYTES)
+        identities = _matrix(admitted["identity"].combine_chunks(), IDENTITY_BYTES)
         keys = _matrix(encode(*source, admitted["offset"].to_numpy()), POSITION_BYTES)
         places = codes.astype(np.int64) << 32 | partitions
         for code in np.unique(places).tolist():
@@ -130,7 +136,7 @@ def _match(
         return
     rows = rows[hits]
     headers = batch.column("headers").take(pa.array(hits))
-    identities = _header_matrix(headers, Header.IDENTITY, _IDENTITY_BYTES)
+    identities = _header_matrix(headers, Header.IDENTITY, IDENTITY_BYTES)
     if late:
         positions = _header_matrix(headers, Header.ORIGIN, POSITION_BYTES)
     else:

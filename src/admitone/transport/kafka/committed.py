@@ -1,4 +1,4 @@
-"""Reading from Kafka, committed records only, up to an end that was noted before.
+"""Reading from Kafka up to an end that was noted before, in nearly all cases committed records only.
 
 Another producer's open transaction hides what was committed behind it: a read that stops at the last stable offset
 would take it for absent. So a read goes on until the noted end is reached, and gives up as "unreadable", never as
@@ -34,7 +34,7 @@ _PASSING = NO_LEADER | {
 }  # fmt: skip
 
 
-def read_committed(
+def read_range(
     options: Options,
     topic: str,
     partition: int,
@@ -43,9 +43,10 @@ def read_committed(
     patience_s: float,
     check: Callable[[], None],
 ) -> Iterator[list[Message]]:
-    """Yield committed messages with start <= offset < end, some at a time; return when the end is reached.
+    """Yield messages with start <= offset < end, some at a time; return when the end is reached.
 
-    Consumers know topics by name only: `check` says, after each look, that it is still the same one.
+    The options say whether they must be committed. Consumers know topics by name only: `check` says, after each look,
+    that it is still the same one.
     """
     check()
     if start >= end:
@@ -58,7 +59,6 @@ def read_committed(
             "group.id": "admitone",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "isolation.level": "read_committed",
             "auto.offset.reset": "error",
             "queued.max.messages.kbytes": 64 << 10,
             # Where there is nothing more to come a broker would think about it for half a second.

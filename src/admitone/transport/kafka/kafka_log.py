@@ -30,7 +30,7 @@ from admitone.core.errors import ConfigurationError, Fenced, NotFound, ServiceUn
 from admitone.infra.clock import Patience
 from admitone.settings import Settings
 from admitone.transport.kafka.administrator import Administrator
-from admitone.transport.kafka.committed import read_committed, record_batch
+from admitone.transport.kafka.committed import read_range, record_batch
 from admitone.transport.kafka.complaints import error_of, explained
 from admitone.transport.kafka.producer import KafkaProducer
 from admitone.transport.kafka_options import librdkafka_options
@@ -132,6 +132,11 @@ class KafkaLog:
         self._producers[name] = (epoch + 1, producer)
         return epoch + 1
 
+    def last_epoch(self, name: str) -> int:
+        """Return how often this process took a name over; of others Kafka tells nobody."""
+        epoch, _ = self._producers.get(name, (0, None))
+        return epoch
+
     def append(self, name: str, epoch: int, records: dict[str, pa.Table]) -> Appended:
         """Append to several topics in one transaction."""
         held, producer = self._producers.get(name, (0, None))
@@ -139,9 +144,11 @@ class KafkaLog:
             raise Fenced(f"Producer {name!r} was taken over in this process.")
         return producer.append(records)
 
-    def read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield committed records with start <= offset < end, in offset order."""
-        for messages in self._read(topic, partition, start, end):
+    def read(
+        self, topic: Topic, partition: int, start: int, end: int, *, committed: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield committed records with start <= offset < end, in offset order; if asked to, all there are."""
+        for messages in self._read(topic, partition, start, end, committed=committed):
             yield record_batch(topic.name, partition, messages)
 
     def close(self) -> None:
@@ -150,9 +157,14 @@ class KafkaLog:
             producer.close()
         self._producers.clear()
 
-    def _read(self, topic: Topic, partition: int, start: int, end: int) -> Iterator[list[Any]]:
-        return read_committed(
-            self._options,
+    def _read(
+        self, topic: Topic, partition: int, start: int, end: int, *, committed: bool = True
+    ) -> Iterator[list[Any]]:
+        return read_range(
+            {
+                **self._options,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+            },
             topic.name,
             partition,
             start,
