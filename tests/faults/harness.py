@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from admitone.boundary import open_boundary
 from admitone.boundary.admission import Boundary
+from admitone.boundary.batches import Batches, Begun
 from admitone.core.errors import Fenced, IntegrityError, MarkMoved, ServiceUnreachable
 from admitone.demo.traffic import GeneratorOptions, Truth, TruthRecorder, generate
 from admitone.evidence import open_evidence_writer
@@ -91,13 +92,18 @@ def prepare(home: Path, seed: int, events: int = 240) -> Truth:
 
 
 def decide_everything(boundary: Boundary, topic: Topic) -> None:
-    """Begin a new generation and read every partition of a topic from its beginning."""
-    generation = boundary.start(topic)
-    for partition, end in enumerate(boundary.transport.ends(topic)):
-        owned = boundary.own(topic, partition, generation)
-        for batch in boundary.transport.read(topic, partition, 0, end):
-            for _ in owned.admit(pa.Table.from_batches([batch])):
-                pass
+    """Begin a new generation and read every partition of a topic from its beginning, in one batch."""
+    database = boundary.ledger.database()
+    batches = Batches(boundary, topic, boundary.start(topic), database)
+
+    def tasks(begun: Begun) -> None:
+        for partition, end in enumerate(boundary.transport.ends(topic)):
+            owned = boundary.own(topic, partition, begun.generation, database=begun.database)
+            for batch in boundary.transport.read(topic, partition, 0, end):
+                for _ in owned.admit(pa.Table.from_batches([batch])):
+                    pass
+
+    batches.decide(tasks, dict)
 
 
 def attempt(home: Path, max_block: int, fault: str | None) -> None:

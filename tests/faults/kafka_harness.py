@@ -13,11 +13,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from admitone.boundary import open_boundary
+from admitone.core.errors import ServiceUnreachable
 from admitone.demo.traffic import Truth
+from admitone.infra.clock import Patience
 from tests.faults.database_harness import Strike, weather
 from tests.faults.harness import (
     FINISHED,
@@ -78,7 +82,23 @@ def prepare_on_kafka(
 ) -> Truth:
     """Make a home folder with topics of its own and generated traffic in them; return what is true about it."""
     make_home(home, bootstrap, ledger_url, replication)
-    return prepare(home, seed, events)
+    truth = prepare(home, seed, events)
+    _claim(home)
+    return truth
+
+
+def _claim(home: Path) -> None:
+    """Make the topics the ledger's: what is struck later is a pipeline that started before."""
+    patience = Patience(_PATIENCE_S)
+    with closing(open_boundary(settings_for(home))) as boundary:
+        while True:
+            try:
+                boundary.take_topics()
+                return
+            except ServiceUnreachable:
+                # The first claim on a broker waits until it has made its own topics.
+                if not patience.pause():
+                    raise
 
 
 def make_home(

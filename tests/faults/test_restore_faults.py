@@ -33,7 +33,7 @@ _POINTS = (
     "boundary.owned", "boundary.fenced", *RESTORE_POINTS, *LEDGER_POINTS, *RESOLUTION_POINTS,
 )  # fmt: skip
 _ONCE = (
-    "restore.begun", "restore.aborted", "restore.found", "restore.planned", "restore.ended",
+    "restore.begun", "restore.adopted", "restore.aborted", "restore.found", "restore.planned", "restore.ended",
 )  # fmt: skip
 _STRIKES = [(p, passage) for p in _POINTS for passage in (1, 2) if passage == 1 or p not in _ONCE]
 

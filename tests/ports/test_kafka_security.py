@@ -7,6 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from admitone.core.errors import ConfigurationError, ServiceUnreachable
 from admitone.settings import load_settings
@@ -14,6 +22,7 @@ from admitone.transport import open_transport
 from admitone.transport.kafka.kafka_log import KafkaLog
 from tests.servers.kafka import PASSWORD, USER, KafkaBroker
 from tests.servers.kafka_records import new_name, publish, values_of
+from tests.support.homes import wait_until
 
 VARIABLE = "ADMITONE_TRANSPORT__KAFKA__SASL_PASSWORD"
 TOO_SHORT = "ADMITONE_TRANSPORT__KAFKA__LOOK_TIMEOUT"
@@ -164,3 +173,68 @@ def test_settings_that_do_not_fit_together_are_refused_without_showing_the_passw
 
     for shown in (str(refusal.value), str(refusal.value.__cause__)):
         assert PASSWORD not in shown
+
+
+_RIGHTS = {
+    ResourceType.TOPIC: ("t-", "READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "CREATE"),
+    ResourceType.TRANSACTIONAL_ID: ("admitone:", "WRITE", "DESCRIBE"),
+    ResourceType.GROUP: ("admitone", "READ"),
+}
+"""What docs/guide/kafka.md says that a user needs, by the beginnings of names."""
+
+
+@pytest.fixture
+def guarded_broker() -> Iterator[KafkaBroker]:
+    """A broker with ACLs: whoever connects without TLS and SASL may do everything, the user nothing yet."""
+    broker = KafkaBroker(
+        secure=True,
+        settings={
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
+    )
+    yield broker
+    broker.close()
+
+
+def acl(kind: ResourceType, name: str, operation: str) -> AclBinding:
+    return AclBinding(
+        kind, name, ResourcePatternType.PREFIXED, f"User:{USER}", "*",
+        AclOperation[operation], AclPermissionType.ALLOW,
+    )  # fmt: skip
+
+
+def test_the_rights_that_the_guide_names_are_enough_and_the_group_is_needed(
+    guarded_broker: KafkaBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+    configure(tmp_path, guarded_broker, "SASL_PLAINTEXT")
+    administrator = guarded_broker.administrator()
+    wanted = [acl(kind, name, each) for kind, (name, *all_of) in _RIGHTS.items() for each in all_of]
+    for made in administrator.create_acls(wanted).values():
+        made.result(30)
+    log = opened(tmp_path)
+    topic = log.create_topic(new_name(), 1)
+    publish(log, topic.name, b"a")
+    assert values_of(log, topic) == [b"a"]
+    assert log.claim("shop", [topic.name], "ledger-1") == {topic.name: "ledger-1"}
+
+    group, _ = _RIGHTS[ResourceType.GROUP]
+    every = AclBindingFilter(
+        ResourceType.GROUP, group, ResourcePatternType.PREFIXED, None, None,
+        AclOperation.ANY, AclPermissionType.ANY,
+    )  # fmt: skip
+    for gone in administrator.delete_acls([every]).values():
+        gone.result(30)
+    refused = opened(tmp_path)
+
+    def is_refused() -> bool:
+        try:
+            refused.owners("shop", [topic.name])
+        except ConfigurationError as error:
+            return "consumer group 'admitone:shop'" in str(error)
+        return False
+
+    wait_until(is_refused, "brokers have heard that the right is gone")
+    with pytest.raises(ConfigurationError, match="consumer group 'admitone:shop'"):
+        refused.claim("shop", [topic.name], "ledger-1")

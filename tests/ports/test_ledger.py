@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -337,3 +338,11 @@ def test_reading_goes_on_after_the_mark_or_after_offsets_that_hold_no_record(
     assert next_offsets() == {ONE: 9, TWO: 0}
     ledger.read_up_to({ONE: 10})
     assert next_offsets() == {ONE: 10, TWO: 0}
+
+
+def test_every_ledger_has_an_id_of_its_own_that_it_keeps(
+    fresh_ledgers: Callable[[], OpenLedger],
+) -> None:
+    one, other = fresh_ledgers(), fresh_ledgers()
+
+    assert one().ledger_id() == one().ledger_id() != other().ledger_id()

@@ -84,14 +84,14 @@ def test_a_newer_store_is_refused(open_ledger: OpenLedger, ledger: Ledger, file:
         sqlite_ledger(file).runs()
 
 
-def test_a_ledger_that_is_older_than_the_log_is_refused(tmp_path: Path) -> None:
+def test_an_empty_ledger_in_the_place_of_one_that_was_lost_is_refused(tmp_path: Path) -> None:
     pipeline = Pipeline(tmp_path)
     pipeline.ingest(event("e1"))
     pipeline.run()
     pipeline.ledger.close()
     for file in (tmp_path / "data").glob("ledger.db*"):
         file.unlink()
-    with pytest.raises(IntegrityError, match="older than the log"):
+    with pytest.raises(IntegrityError, match="belongs to ledger"):
         Pipeline(tmp_path).run()
 
 

@@ -21,6 +21,7 @@ from admitone.transport.port import (
     Transport,
 )
 from tests.servers.appender import Appender
+from tests.support.homes import wait_until
 from tests.support.logs import delete_topic
 from tests.support.pipeline import kafka_log
 
@@ -298,3 +299,76 @@ def test_append_time_never_goes_back(
     monkeypatch.setattr("time.time_ns", lambda: 1_000_000)
 
     assert producer.append({name: records("b")}).published_at >= first
+
+
+def test_a_topic_belongs_to_the_ledger_that_claimed_it_first(
+    open_transport: OpenTransport, name: str
+) -> None:
+    one, other = open_transport(), open_transport()
+    one.create_topic(name, 2)
+    missing = f"{name}-missing"
+    assert one.owners(name, [name, missing]) == {}
+
+    assert one.claim(name, [name, missing], "ledger-1") == {name: "ledger-1"}
+    assert other.claim(name, [name], "ledger-2") == {name: "ledger-1"}
+    assert other.owners(name, [name, missing]) == {name: "ledger-1"}
+    assert one.claim(name, [name], "ledger-1") == {name: "ledger-1"}
+    one.create_topic(missing, 1)
+    assert other.claim(name, [name, missing], "ledger-2") == {
+        name: "ledger-1", missing: "ledger-2",
+    }  # fmt: skip
+
+
+def test_pipelines_with_other_names_claim_topics_for_themselves(
+    transport: Transport, name: str
+) -> None:
+    transport.create_topic(name, 1)
+    transport.claim(f"{name}-one", [name], "ledger-1")
+
+    assert transport.owners(f"{name}-two", [name]) == {}
+    assert transport.claim(f"{name}-two", [name], "ledger-2") == {name: "ledger-2"}
+    assert transport.claim(f"{name}-one", [name], "ledger-2") == {name: "ledger-1"}
+
+
+def test_a_topic_is_adopted_only_when_that_is_asked_for(
+    open_transport: OpenTransport, name: str
+) -> None:
+    one, other = open_transport(), open_transport()
+    one.create_topic(name, 1)
+    one.claim(name, [name], "ledger-1")
+
+    assert other.claim(name, [name], "ledger-2", adopt=True) == {name: "ledger-2"}
+    assert one.claim(name, [name], "ledger-1") == {name: "ledger-2"}
+
+
+def test_a_recreated_topic_was_claimed_by_none(transport: Transport, name: str) -> None:
+    transport.create_topic(name, 1)
+    transport.claim(name, [name], "ledger-1")
+    delete_topic(transport, name)
+    transport.create_topic(name, 1)
+    wait_until(
+        lambda: transport.owners(name, [name]) == {}, "the claim of the topic before is gone"
+    )
+
+    assert transport.claim(name, [name], "ledger-2") == {name: "ledger-2"}
+
+
+def test_of_ledgers_that_claim_a_topic_at_once_all_are_told_the_same(
+    open_transport: OpenTransport, name: str
+) -> None:
+    open_transport().create_topic(name, 1)
+    told: list[str] = []
+
+    def claim(ledger: str) -> None:
+        mine = open_transport()
+        told.append(mine.claim(name, [name], ledger)[name])
+        mine.close()
+
+    threads = [threading.Thread(target=claim, args=(f"ledger-{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(told) == 4
+    assert set(told) == set(open_transport().owners(name, [name]).values())

@@ -250,7 +250,7 @@ def test_a_block_of_unknown_fate_is_not_published_late_to_a_topic_that_drifted(
         pipeline.run()
     transport.heal()
     change(pipeline)
-    pipeline.boundary.check_topics()
+    pipeline.boundary.take_topics()
     (found,) = reconcile(pipeline.boundary)
 
     assert found.state is BlockState.AMBIGUOUS

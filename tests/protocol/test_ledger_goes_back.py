@@ -120,7 +120,7 @@ def test_a_block_is_not_concluded_under_a_number_that_was_given_again(
     generation = pipeline.boundary.start(pipeline.topic)
     deliver(pipeline, 0, event("a"))
     deliver(pipeline, 1, event("b"))
-    zero, one = pipeline.own(0, generation), pipeline.own(1, generation)
+    zero, one = pipeline.own(0, generation), pipeline.boundary.source(pipeline.topic, 1)
     put_back = copy_of(pipeline.ledger, pipeline.settings, tmp_path / "copy")
     append = pipeline.transport.append
     claimed: list[int] = []
@@ -129,7 +129,7 @@ def test_a_block_is_not_concluded_under_a_number_that_was_given_again(
         pipeline.transport.append = append  # type: ignore[method-assign]
         claimed.extend(block.block_id for block in pipeline.ledger.blocks())
         put_back()
-        list(one.admit(pipeline.records(1)))
+        list(pipeline.own(1, generation).admit(pipeline.records(1)))
         return append(*parts)  # type: ignore[arg-type]
 
     pipeline.transport.append = swapped  # type: ignore[method-assign, assignment]
@@ -138,4 +138,4 @@ def test_a_block_is_not_concluded_under_a_number_that_was_given_again(
 
     (block,) = pipeline.ledger.blocks()
     assert [block.block_id] == claimed
-    assert (block.source, [row["event_id"] for row in pipeline.decisions()]) == (one.source, ["b"])
+    assert (block.source, [row["event_id"] for row in pipeline.decisions()]) == (one, ["b"])

@@ -33,8 +33,8 @@ class PostgresStandby(PostgresServer):
         self._wait_for("sync_state = 'sync'")
 
     def catch_up(self) -> None:
-        """Wait until this standby streams from the primary."""
-        self._wait_for("state = 'streaming'")
+        """Wait until this standby has everything that the primary has."""
+        self._wait_for("state = 'streaming' AND replay_lsn >= pg_current_wal_lsn()")
 
     def promote(self) -> None:
         """Become a server that takes writes."""

@@ -11,6 +11,7 @@ import pytest
 
 from admitone.boundary import (
     admission,
+    batches,
     ledger_age,
     ledger_rollback,
     publish,
@@ -244,7 +245,7 @@ def door_takes_an_older_ledger(patch: pytest.MonkeyPatch) -> None:
     opened = DoorSlot.__init__
 
     def unchecked(self: DoorSlot, boundary: Boundary, number: int) -> None:
-        patch.setattr(boundary, "refuse_older_ledger", lambda: None)
+        patch.setattr(boundary, "must_know_its_log", lambda: None)
         opened(self, boundary, number)
 
     patch.setattr(DoorSlot, "__init__", unchecked)
@@ -344,13 +345,15 @@ def refusal_ends_a_late_publish(patch: pytest.MonkeyPatch) -> None:
 
 def query_notes_ends_of_the_log(patch: pytest.MonkeyPatch) -> None:
     """Note the ends of the log as read, beyond what tasks were given."""
-    note_read = participants._note_read
+    note_read = batches.note_read
 
-    def noted(boundary: Boundary, topic: Topic, ends: Any) -> dict[Source, int]:
+    def noted(
+        boundary: Boundary, topic: Topic, ends: Any, database: str | None = None
+    ) -> dict[Source, int]:
         found = boundary.transport.ends(topic, readable=True)
-        return note_read(boundary, topic, dict(enumerate(found)))
+        return note_read(boundary, topic, dict(enumerate(found)), database)
 
-    patch.setattr(participants, "_note_read", noted)
+    patch.setattr(batches, "note_read", noted)
 
 
 def waits_with_claims(patch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from admitone.core.errors import ServiceUnreachable
+from admitone.ledger import block_transactions, sources
 from admitone.simulation import simulator
 from admitone.simulation.drawn_history import run_history, steps_of
 from admitone.simulation.ledger import SimulatedStore
@@ -32,6 +33,19 @@ def test_histories_keep_every_promise() -> None:
 
     assert [told.violations for told in done.broken] == []
     assert done.document()["port_calls_median"] >= 30
+
+
+def test_a_ledger_that_goes_back_while_everything_runs_breaks_no_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(seed: int) -> list[str]:
+        return [each.what for each in run_history(seed, careless=True).violations]
+
+    seeds = [s for s in range(400) if Steps.restore_beside in steps_of(s, careless=True)[1]]
+    assert [seed for seed in seeds if broken(seed)] == []
+    for module in (block_transactions, sources):
+        monkeypatch.setattr(module, "must_be_in", lambda *_: None)
+    assert any(map(broken, seeds))
 
 
 def test_a_seed_decides_everything_in_whatever_process() -> None:

@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from admitone.boundary.ledger_rollback import SourcesSeen
+from admitone.boundary.batches import Batches, Begun, note_read
 from admitone.boundary.restore.read_back import read_back
 from admitone.core.errors import IntegrityError
 from admitone.evidence import open_evidence_store
-from admitone.ledger.model import Source
-from admitone.spark.boundary_query import note_read
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA
 from tests.servers.copies import copy_of
 from tests.support.pipeline import Pipeline, event
@@ -51,30 +49,33 @@ class Query:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self.session = f"query-{next(_numbers)}"
+        database = pipeline.ledger.database()
         self.generation = pipeline.boundary.start(pipeline.topic)
         self.read = [self._next(number) for number in range(PARTITIONS)]
-        self._note()
-        self.sources = SourcesSeen(pipeline.ledger)
+        note_read(pipeline.boundary, pipeline.topic, dict(enumerate(self.read)), database)
+        self.batches = Batches(pipeline.boundary, pipeline.topic, self.generation, database)
 
     def batch(self, within: Callable[[], None] = lambda: None) -> None:
         """Decide what was delivered since the last batch; `within` happens after the driver's look."""
-        begins = self.sources.look()
-        within()
-        pipeline = self.pipeline
-        for number, end in enumerate(pipeline.transport.ends(pipeline.topic)):
-            if end > self.read[number]:
-                source = pipeline.boundary.source(pipeline.topic, number)
-                owned = pipeline.boundary.own(
-                    pipeline.topic, number, self.generation, self.session, begins.get(source)
-                )
-                records = pipeline.records(number)
-                list(owned.admit(records.filter(records["offset"].to_numpy() >= self.read[number])))
-                self.read[number] = end
-        self.sources.reached(self._note())
-        self.sources.look()
+        ends = self.pipeline.transport.ends(self.pipeline.topic)
 
-    def _note(self) -> dict[Source, int]:
-        return note_read(self.pipeline.boundary, self.pipeline.topic, dict(enumerate(self.read)))
+        def tasks(begun: Begun) -> None:
+            within()
+            for number, end in enumerate(ends):
+                if end > self.read[number]:
+                    self.task(self.pipeline, number, begun)
+
+        self.batches.decide(tasks, lambda: dict(enumerate(ends)))
+        self.read = ends
+
+    def task(self, worker: Pipeline, number: int, begun: Begun) -> None:
+        """Decide what a batch holds of a partition, in some worker."""
+        begin = begun.begins.get(number)
+        owned = worker.boundary.own(
+            worker.topic, number, begun.generation, self.session, begin, begun.database
+        )
+        records = worker.records(number)
+        list(owned.admit(records.filter(records["offset"].to_numpy() >= self.read[number])))
 
     def _next(self, number: int) -> int:
         source = self.pipeline.boundary.source(self.pipeline.topic, number)
@@ -101,7 +102,7 @@ def goes_back(home: Path, seed: int) -> list[str]:
     for _ in range(rng.randint(1, 3)):
         traffic()
         query.batch()
-    before = _published(pipeline)
+    before = published(pipeline)
     put_back()
     traffic()
     problems = []
@@ -111,17 +112,17 @@ def goes_back(home: Path, seed: int) -> list[str]:
     except IntegrityError as noticed:
         if "reconcile --restored" not in noticed.remedy:
             problems.append(f"it was noticed without the remedy: {noticed}")
-    if _published(pipeline) != before:
+    if published(pipeline) != before:
         problems.append("something was published before it was noticed")
     pipeline.ledger.close()
     restarted = Pipeline(home, **SECTIONS)
     read_back(restarted.boundary, restarted.topic, open_evidence_store(restarted.settings))
     restarted.run()
-    published = _published(restarted)
+    found = published(restarted)
     problems += [
-        f"{name} was published {times} times" for name, times in published.items() if times > 1
+        f"{name} was published {times} times" for name, times in found.items() if times > 1
     ]
-    problems += [f"{name} was not published" for name in sent - published.keys()]
+    problems += [f"{name} was not published" for name in sent - found.keys()]
     decided = len(restarted.decisions())
     on_log = sum(restarted.transport.ends(restarted.topic))
     if decided != on_log:
@@ -129,7 +130,7 @@ def goes_back(home: Path, seed: int) -> list[str]:
     return problems + restarted.problems()
 
 
-def _published(pipeline: Pipeline) -> Counter[str]:
+def published(pipeline: Pipeline) -> Counter[str]:
     """Return how often each event id is on the admitted topic."""
     found = Counter[str]()
     for state in pipeline.transport.describe(["admitted.traffic"]).values():

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from admitone.spark.boundary_query import next_offsets, note_read
+from admitone.boundary.batches import note_read
+from admitone.spark.boundary_query import next_offsets
 from admitone.spark.log_stream import begin_at
 from tests.faults.kafka_harness import compare_with_receipts, make_home
 from tests.servers.kafka import KafkaBroker

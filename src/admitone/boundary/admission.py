@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from admitone.boundary.destination_topics import Topics
 from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
 from admitone.boundary.ledger_rollback import memory_of, new_memory
+from admitone.boundary.log_owner import claim_log, refuse_another_ledger
 from admitone.boundary.producers import SYNCHRONOUS_DOOR, stream_producer
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.reconciliation import decides_now, reconcile
@@ -97,18 +98,21 @@ class Boundary:
     def writable(self) -> Writable:
         """Return the destination topics that are as agreed; they are looked at again after an interval."""
         due = self.stopwatch() - self._checked_at >= self.options.check_interval_ms
-        if self._writable is None or due:
-            return self.check_topics()
-        return self._writable
+        return self.take_topics() if self._writable is None or due else self._writable
+
+    def take_topics(self) -> Writable:
+        """Look at the destination topics, and claim them for this ledger; raise when they are another one's."""
+        self._checked_at, self._writable = self.stopwatch(), None
+        writable, options = self.check_topics(), self.options
+        topics = [contract.topic for contract in options.contracts]
+        claim_log(self.ledger, self.transport, options.pipeline, topics)
+        self._writable = writable
+        return writable
 
     def check_topics(self) -> Writable:
         """Look at the destination topics; create and accept those that are new."""
-        self._checked_at = self.stopwatch()
         checked = self.topics.create_and_accept(self.clock(), create=self.options.create_topics)
-        self._writable = {
-            each.topic: each.live.topic_id for each in checked if each.live and each.as_agreed
-        }
-        return self._writable
+        return {each.topic: each.live.topic_id for each in checked if each.live and each.as_agreed}
 
     def source(self, topic: Topic, partition: int) -> Source:
         """Return the name of one partition of this incarnation of a topic."""
@@ -119,18 +123,19 @@ class Boundary:
         """Begin a new generation on a topic: fence the one before and resolve what it left."""
         self._must_fit_marks(topic)
         self.register(topic)
-        self.refuse_older_ledger()
+        self.must_know_its_log()
         generation = self.ledger.take_generation(self.options.pipeline)
-        self.check_topics()
+        self.take_topics()
         self.recover(generation)
         for _ in reconcile(self, pipeline=self.options.pipeline):
             pass
         return generation
 
-    def refuse_older_ledger(self) -> None:
-        """Raise where the log holds more of this pipeline than the ledger knows of."""
+    def must_know_its_log(self) -> None:
+        """Raise where the topics are another ledger's, or hold more of this pipeline than this one knows."""
         options = self.options
         topics = [contract.topic for contract in options.contracts]
+        refuse_another_ledger(self.ledger, self.transport, options.pipeline, topics)
         refuse_older_ledger(self.ledger, self.transport, topics, {options.pipeline: options.reads})
 
     def register(self, topic: Topic) -> None:
@@ -196,8 +201,9 @@ class Boundary:
         generation: int,
         session: str = "",
         begin: int | None = None,
+        database: str | None = None,
     ) -> TopicPartition:
-        """Take over a source partition, which the driver saw decided up to where this batch begins.
+        """Take over a source partition, which the driver saw decided up to where this batch begins, in which database.
 
         What was settled in the same session before is remembered.
         """
@@ -206,7 +212,7 @@ class Boundary:
         memory = memory_of(source, size, session) if session else new_memory(size)
         memory.compare(self.ledger, source, begin)
         epochs = self.resolve_all(source, generation)
-        return TopicPartition(self, source, generation, epochs, topic, memory)
+        return TopicPartition(self, source, generation, epochs, topic, memory, database)
 
     def resolve_all(self, source: Source, generation: int | None) -> tuple[int, int]:
         """Take a source over and resolve what it has in flight; return the epochs it is held under.

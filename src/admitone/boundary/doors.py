@@ -37,8 +37,10 @@ class Delivery(NamedTuple):
 class _Slot(OwnedPartition):
     """A source partition whose blocks are many and small, and answered at once."""
 
-    def __init__(self, boundary: Boundary, source: Source, epochs: tuple[int, int]) -> None:
-        super().__init__(boundary, source, None, epochs)
+    def __init__(
+        self, boundary: Boundary, source: Source, epochs: tuple[int, int], database: str
+    ) -> None:
+        super().__init__(boundary, source, None, epochs, database=database)
         self._noted: tuple[int, tuple[Destination, ...]] | None = None
         self.decided: dict[int, Decided] = {}
 
@@ -79,11 +81,13 @@ class DoorSlot:
         self._boundary = boundary
         ledger = boundary.ledger
         ledger.register_source(self.source, options.pipeline, DOOR, DOOR, SYNCHRONOUS_DOOR)
-        boundary.refuse_older_ledger()
+        database = ledger.database()
+        boundary.must_know_its_log()
         for _ in reconcile(boundary, source=self.source):
             pass
         self._positions = Positions(ledger)
-        self._owned = _Slot(boundary, self.source, boundary.resolve_all(self.source, None))
+        epochs = boundary.resolve_all(self.source, None)
+        self._owned = _Slot(boundary, self.source, epochs, database)
 
     def admit(self, deliveries: Sequence[Delivery]) -> Iterator[list[Decision]]:
         """Decide deliveries in their order; yield the decisions of each block once it is settled."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from admitone.boundary.log_owner import refuse_another_ledger
 from admitone.boundary.producers import LATE, Producer, producers_of
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError, Unreadable
@@ -92,12 +93,21 @@ def refuse_older_ledger(
 
 def must_know_its_log(ledger: LedgerReader, transport: Transport, settings: Settings) -> None:
     """Raise before an operator changes a ledger that is older than what its boundary and dedup pipeline published."""
-    contracts = (*destination_contracts(settings), *dedup_contracts(settings))
+    contracts = {
+        settings.pipeline.name: destination_contracts(settings),
+        settings.dedup_pipeline: dedup_contracts(settings),
+    }
     reads = {
         settings.pipeline.name: settings.transport.raw_topic,
         settings.dedup_pipeline: settings.dedup_source,
     }
-    refuse_older_ledger(ledger, transport, [contract.topic for contract in contracts], reads)
+    topics = {
+        pipeline: [contract.topic for contract in each] for pipeline, each in contracts.items()
+    }
+    for pipeline, names in topics.items():
+        refuse_another_ledger(ledger, transport, pipeline, names)
+    every = [name for names in topics.values() for name in names]
+    refuse_older_ledger(ledger, transport, every, reads)
 
 
 def _reached(ledger: LedgerReader) -> dict[Source, int]:

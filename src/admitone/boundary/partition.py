@@ -80,6 +80,7 @@ class OwnedPartition:
         generation: int | None,
         epochs: tuple[int, int],
         replays: ReplayRules | None = None,
+        database: str | None = None,
     ) -> None:
         self._boundary = boundary
         self._options = boundary.options
@@ -91,6 +92,7 @@ class OwnedPartition:
         self._producer = boundary.producer_name(source)
         self.mark = self._ledger.mark(source)
         """How far the partition is decided."""
+        self._database = database or self._ledger.database()
         self._replays = replays
         self._upstream = self._upstream_marks()
         self._allow(boundary.writable)
@@ -210,6 +212,7 @@ class OwnedPartition:
                 upstream=self._upstream if self._replays else None,
                 known=self._known(block.facts),
                 after_closing=self._after_closing(block.facts),
+                database=self._database,
             )
             try:
                 claimed = self._ledger.claim(asked)

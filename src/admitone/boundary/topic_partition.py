@@ -35,8 +35,9 @@ class TopicPartition(OwnedPartition):
         epochs: tuple[int, int],
         topic: Topic,
         memory: SourceMemory,
+        database: str | None,
     ) -> None:
-        super().__init__(boundary, source, generation, epochs, boundary.options.replays)
+        super().__init__(boundary, source, generation, epochs, boundary.options.replays, database)
         self._topic = topic
         self._memory = memory
         self._horizon = None if memory.pairs is None else self._ask_horizon()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -43,15 +43,24 @@ class EvidenceWriter:
     def write_pending(self, now: int) -> int:
         """Write the evidence of this pipeline that is missing; return for how many blocks and resolutions."""
         written = 0
-        while pending := self._ledger.pending_evidence(self._pipeline):
+        for pending, database in self._pending(self._ledger.pending_evidence):
             group = _limited(self._blocks(pending[:_BLOCKS_AT_ONCE]))
-            written += len(group) if self._write(group, now) else 0
+            written += len(group) if self._write(group, now, database) else 0
         source = EvidenceSource(self._ledger)
-        while pending := self._ledger.pending_resolutions(self._pipeline):
+        for pending, database in self._pending(self._ledger.pending_resolutions):
             chosen = self._resolutions(source, pending[:_RESOLUTIONS_AT_ONCE])
             group = _limited(chosen)
-            written += len(group) if self._write(group, now, resolutions=True) else 0
+            written += len(group) if self._write(group, now, database, resolutions=True) else 0
         return written
+
+    def _pending(self, ask: Callable[[str | None], list[int]]) -> Iterator[tuple[list[int], str]]:
+        """Yield what is missing until nothing is, each time with the database that says so."""
+        while True:
+            database = self._ledger.database()
+            pending = ask(self._pipeline)
+            if not pending:
+                return
+            yield pending, database
 
     def _blocks(
         self, block_ids: Sequence[int]
@@ -68,7 +77,7 @@ class EvidenceWriter:
             needed = self._archive and rows.admits
             yield number, rows, _needed(source, rows) if needed else None
 
-    def _write(self, group: _Group, now: int, *, resolutions: bool = False) -> bool:
+    def _write(self, group: _Group, now: int, database: str, *, resolutions: bool = False) -> bool:
         numbers = list(group)
         files = [
             put_file(
@@ -82,7 +91,7 @@ class EvidenceWriter:
         ]
         crash_point("evidence.written")
         blocks, later = ([], numbers) if resolutions else (numbers, [])
-        recorded = self._ledger.record_evidence(blocks, files, now, later)
+        recorded = self._ledger.record_evidence(blocks, files, now, later, database)
         crash_point("evidence.recorded")
         if not recorded:
             self._set_unlisted_aside(files)

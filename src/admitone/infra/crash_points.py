@@ -47,6 +47,7 @@ RECONCILE_POINTS: Final = (
 LATE_REFUSAL_POINTS: Final = ("reconcile.refused",)
 RESTORE_POINTS: Final = (
     "restore.begun",
+    "restore.adopted",
     "restore.aborted",
     "restore.found",
     "restore.registered",

@@ -163,6 +163,8 @@ class Database:
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA cache_size=-65536")
         connection.execute("PRAGMA mmap_size=4294967296")
+        file = str(self._local.file)
+        connection.create_function("file_number", 0, lambda: file, deterministic=True)
         for name, function in self._functions.items():
             connection.create_function(name, -1, function, deterministic=True)
         if self._read_only:

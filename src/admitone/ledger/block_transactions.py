@@ -38,7 +38,7 @@ from admitone.ledger.model import (
 )
 from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
 from admitone.ledger.segments import pointer_of, put_back
-from admitone.ledger.sources import owned
+from admitone.ledger.sources import must_be_in, owned
 from admitone.ledger.store import Document, KeyClaim, Rows, Store
 from admitone.ledger.stored_reader import columns_of
 from admitone.ledger.upstream_marks import move_upstream, must_have_seen, upstreams_of
@@ -62,6 +62,7 @@ def claim_block(rows: Rows, store: Store, prepared: Prepared) -> Claimed | Block
     if claim.upstream is not None:
         must_have_seen(claim, upstreams_of(rows, claim.source))
     must_be_fresh(claim.known, pointer.horizon(claim.retention_ms))
+    must_be_in(rows, claim.database)
     newest = deliveries.newest
     if deliveries.moves_the_store(closed) and not pointer.takes(newest, claim.retention_ms):
         rows.roll_back()

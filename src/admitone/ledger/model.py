@@ -93,6 +93,8 @@ class Claim:
     """What need not be looked for."""
     after_closing: np.ndarray | None = None
     """While reading back: which ordinals came after their run was closed; else the ledger knows which runs are."""
+    database: str | None = None
+    """Which database held the ledger when it was compared with the log; None where that does not matter."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,9 @@ class LedgerReader(Protocol):
     def snapshot(self) -> AbstractContextManager[object]:
         """Let every question asked within see one and the same state."""
 
+    def ledger_id(self) -> str:
+        """Return the id that this ledger got when it was made; a copy of it has the same."""
+
     def sources(self) -> list[SourceInfo]:
         """Return every source this ledger has seen."""
 
@@ -141,6 +144,9 @@ class LedgerReader(Protocol):
 class Ledger(LedgerReader, Protocol):
     """The questions, and the writes of the admission protocol."""
 
+    def database(self) -> str:
+        """Return which database holds the ledger: another one after a failover, or where a copy was put back."""
+
     def register_source(
         self,
         source: Source,
@@ -178,7 +184,7 @@ class Ledger(LedgerReader, Protocol):
     def claim(self, claim: Claim) -> Claimed | Blocked:
         """Decide every delivery of a block and reserve what is new, in one transaction.
 
-        `Stale` when the horizon of its store has passed what a cache knows.
+        `Stale` when the horizon of its store has passed what a cache knows; `Fenced` when the ledger has moved.
         """
 
     def conclude(
@@ -233,8 +239,10 @@ class Ledger(LedgerReader, Protocol):
     def count_cached(self, source: Source, deliveries: int) -> None:
         """Count duplicates that a cache knew."""
 
-    def read_up_to(self, ends: Mapping[Source, int]) -> None:
+    def read_up_to(self, ends: Mapping[Source, int], database: str | None = None) -> None:
         """Note that every record of these sources before an offset is decided; it never goes back.
+
+        `Fenced` when the ledger has moved from the database where they were decided: there it may not be true.
 
         A log's last offsets may hold no record. Without this nobody could tell, once they are gone, that none is lost.
         """
@@ -245,10 +253,12 @@ class Ledger(LedgerReader, Protocol):
         files: Sequence[EvidenceFile],
         at: int,
         resolution_ids: Sequence[int] = (),
+        database: str | None = None,
     ) -> bool:
         """Say that the evidence of these blocks, or of these resolutions, is durable in these files.
 
-        False, and nothing is said, when other files hold the evidence of any of them already.
+        False, and nothing is said, when other files hold the evidence of any of them already, or when the ledger has
+        moved from the database that they were read from: there the numbers may be those of others.
         """
 
     def replace_evidence(self, file: EvidenceFile) -> None:

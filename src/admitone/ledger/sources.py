@@ -78,6 +78,13 @@ def owned(
     return row[1], row[2], row[3]
 
 
+def database_of(rows: Rows) -> str:
+    """Return which database holds the ledger."""
+    row = rows.first(f"SELECT {rows.database}")
+    assert row is not None
+    return str(row[0])
+
+
 def mark_of(rows: Rows, source: Source) -> Mark:
     """Return how far the source is decided."""
     row = rows.first(
@@ -104,8 +111,20 @@ def count_cached(rows: Rows, source: Source, deliveries: int) -> None:
     _count(rows, "cached", source, deliveries)
 
 
-def read_up_to(rows: Rows, ends: Mapping[Source, int]) -> None:
+def must_be_in(rows: Rows, database: str | None) -> None:
+    """Raise in another database than the one that was compared with the log: blocks may be missing in it."""
+    found = database_of(rows)
+    if database is not None and found != database:
+        raise Fenced(
+            f"The ledger moved from {database} to {found} meanwhile, as after a failover: what was decided last may be"
+            " missing in it.",
+            "run again, which compares it with the log first",
+        )
+
+
+def read_up_to(rows: Rows, ends: Mapping[Source, int], database: str | None = None) -> None:
     """Note that every record of these sources before an offset is decided; it never goes back."""
+    must_be_in(rows, database)
     rows.change_each(
         "UPDATE source SET read_to = %s WHERE producer_id = %s AND partition = %s"
         " AND coalesce(read_to, -1) < %s",

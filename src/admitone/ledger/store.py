@@ -65,6 +65,9 @@ class Rows(Protocol):
     now_ms: str
     """What time it is by the database's own clock: the one clock that moments of the ledger are taken from."""
 
+    database: str
+    """Which database this is: another one after a failover, and where a copy was put in its place."""
+
     def all(self, statement: str, *values: Any) -> list[Row]:
         """Return every row."""
 

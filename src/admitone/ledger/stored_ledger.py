@@ -48,6 +48,7 @@ class StoredLedger(StoredReader):
     register_source = in_transaction(sources.register)
     take_generation = in_transaction(sources.take_generation)
     take_epoch = in_transaction(sources.take_epoch)
+    database = reading(sources.database_of)
     mark = reading(sources.mark_of)
     horizon = reading(sources.horizon_of)
     count_re_reads = in_transaction(sources.count_re_reads)

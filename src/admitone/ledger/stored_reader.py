@@ -57,6 +57,13 @@ def reading(
     return read
 
 
+def ledger_id_of(rows: Rows) -> str:
+    """Return the id that this ledger got when it was made."""
+    row = rows.first("SELECT ledger_id FROM ledger")
+    assert row is not None
+    return str(row[0])
+
+
 def sources_of(rows: Rows, only: Source | None = None) -> list[SourceInfo]:
     """Return every source this ledger has seen, or one of them."""
     one = "" if only is None else " WHERE producer_id = %s AND partition = %s"
@@ -284,6 +291,7 @@ def reading_back(rows: Rows) -> dict[str, KnownEnds]:
 class StoredReader:
     """A `LedgerReader` on a database."""
 
+    ledger_id = reading(ledger_id_of)
     sources = reading(sources_of)
     next_offset = reading(next_offset_of)
     upstreams = reading(upstreams_of)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from admitone.core.errors import NotFound, RunIsRed
 from admitone.ledger.model import AcceptedTopic, EvidenceFile
+from admitone.ledger.sources import database_of
 from admitone.ledger.store import Rows, Store
 
 _JOURNAL_AT_ONCE = 8 << 20
@@ -21,8 +22,11 @@ def record_evidence(
     files: Sequence[EvidenceFile],
     at: int,
     resolution_ids: Sequence[int] = (),
+    database: str | None = None,
 ) -> bool:
     """Say that the evidence of these blocks, or resolutions, is durable in these files; False if others hold it."""
+    if database is not None and database_of(rows) != database:
+        return False
     made_from = (
         ("block", "block_id", sorted(set(block_ids))),
         ("resolution", "resolution_id", sorted(set(resolution_ids))),

@@ -93,7 +93,7 @@ def reconcile(settings: Settings, *, restored: bool = False) -> Reconciliation:
     with open_all(settings) as boundaries:
         again = read_all_back(settings, boundaries) if restored else []
         for boundary in boundaries:
-            boundary.refuse_older_ledger()
+            boundary.must_know_its_log()
         found = [
             entry
             for boundary in boundaries

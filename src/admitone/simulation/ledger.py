@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from typing import Any
 
 from admitone.infra.clock import Clock, wall_clock
@@ -21,6 +22,8 @@ from admitone.simulation import memory_database
 
 Call = Callable[[str, Callable[[], T]], T]
 """Makes a call to a store, at once or when it is the caller's turn."""
+
+_made = count(1)
 
 
 def at_once(name: str, effect: Callable[[], T]) -> T:
@@ -45,8 +48,9 @@ class SimulatedStore(SqliteStore):
 
     def __init__(self, call: Call[object] = at_once, clock: Clock = wall_clock) -> None:
         self._call = call
-        self._memory = memory_database.taken()
+        self._memory = memory_database.taken(f"simulated-{next(_made)}")
         self._memory.clock = clock
+        self._restored = 0
         self._lock = threading.RLock()
         self._reading: ContextVar[SqliteRows | None] = ContextVar("snapshot", default=None)
         self._snapshots: list[_Rows] = []
@@ -101,8 +105,9 @@ class SimulatedStore(SqliteStore):
             self._copy_snapshots()
             clock = self._memory.clock
             memory_database.give_back(self._memory)
+            self._restored += 1
             self._memory = memory_database.MemoryDatabase(copy)
-            self._memory.clock = clock
+            self._memory.clock, self._memory.number = clock, self._restored
 
     def close(self) -> None:
         """Do nothing: others that use the database go on."""

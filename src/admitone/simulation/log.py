@@ -84,6 +84,7 @@ class SimulatedLog:
         self._epochs: dict[str, int] = {}
         self._open: dict[str, Transaction] = {}
         self._timed_out: set[tuple[str, int]] = set()
+        self._owners: dict[tuple[str, str], str] = {}
         self._lock = threading.RLock()
 
     def create_topic(self, name: str, partitions: int, keeping: Keeping = KEPT_FOR_GOOD) -> Topic:
@@ -200,6 +201,29 @@ class SimulatedLog:
                 " a transaction is open there.",
                 "wait until it is committed or aborted, then try again",
             )
+
+    def owners(self, pipeline: str, topics: Sequence[str]) -> dict[str, str]:
+        """Return the ledger that each of these topics was claimed for under a pipeline's name."""
+        with self._lock:
+            ids = {
+                name: self._topics[name].topic.topic_id for name in topics if name in self._topics
+            }
+            return {
+                name: self._owners[pipeline, topic_id]
+                for name, topic_id in ids.items()
+                if (pipeline, topic_id) in self._owners
+            }
+
+    def claim(
+        self, pipeline: str, topics: Sequence[str], ledger: str, *, adopt: bool = False
+    ) -> dict[str, str]:
+        """Claim those of the topics that are there and not claimed; return the ledger that each belongs to now."""
+        with self._lock:
+            held = {} if adopt else self.owners(pipeline, topics)
+            for name in topics:
+                if name in self._topics and name not in held:
+                    self._owners[pipeline, self._topics[name].topic.topic_id] = ledger
+            return self.owners(pipeline, topics)
 
     def close(self) -> None:
         """Do nothing: others that use the log go on."""

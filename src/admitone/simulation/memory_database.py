@@ -25,10 +25,13 @@ class MemoryDatabase:
 
     def __init__(self, copy: bytes) -> None:
         self.clock: Clock = wall_clock
+        self.number = 0
+        """What another file in a database's place would have: another number."""
         self._is_emptied = False
         self.connection = _connected(copy)
         # Functions stay what they are: a new one would let every statement be prepared again.
         self.connection.create_function("now_ms", 0, self._now)
+        self.connection.create_function("file_number", 0, lambda: str(self.number))
         self.connection.create_function("is_emptied", 0, lambda: self._is_emptied)
 
     def _now(self) -> int:
@@ -51,9 +54,12 @@ class MemoryDatabase:
         self._is_emptied = False
 
 
-def taken() -> MemoryDatabase:
-    """Return an empty database that nothing else uses."""
-    return _spare.pop() if _spare else MemoryDatabase(_tables())
+def taken(ledger_id: str) -> MemoryDatabase:
+    """Return the database of a new ledger, which nothing else uses."""
+    database = _spare.pop() if _spare else MemoryDatabase(_tables())
+    database.connection.execute("DELETE FROM ledger")
+    database.connection.execute("INSERT INTO ledger VALUES (?)", (ledger_id,))
+    return database
 
 
 def give_back(database: MemoryDatabase) -> None:

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
+from admitone.boundary.batches import Batches, Begun, note_read
 from admitone.boundary.doors import Delivery, DoorSlot
 from admitone.boundary.ledger_age import must_know_its_log
-from admitone.boundary.ledger_rollback import SourcesSeen
 from admitone.boundary.reconciliation import reconcile, retract
 from admitone.boundary.release import Choice, Signature, release
 from admitone.boundary.restore.read_back import read_back
@@ -29,7 +29,7 @@ from admitone.evidence.originals import deliveries
 from admitone.evidence.writer import EvidenceWriter
 from admitone.infra.clock import Clock
 from admitone.ledger.decision_rows import Decision, in_quarantine
-from admitone.ledger.model import Filter, Source
+from admitone.ledger.model import Filter
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.settings import Settings
 from admitone.simulation.evidence import SimulatedEvidence
@@ -122,16 +122,16 @@ def query(stores: Stores, clock: Clock, at_once: int, rolled_back: int, *, evide
     session = f"simulated-{next(_sessions)}"
     boundary = stores.boundary(clock)
     ledger, log, topic = boundary.ledger, boundary.transport, stores.topic
-    generation = boundary.start(topic)
+    database = ledger.database()
+    batches = Batches(boundary, topic, boundary.start(topic), database)
     boundary.expire()
     known = {info.source: info.next_offset for info in ledger.sources()}
     reached = [
         max((known[boundary.source(topic, number)] or 0) - rolled_back, 0)
         for number in range(topic.partitions)
     ]
-    _note_read(boundary, topic, dict(enumerate(reached)))
+    note_read(boundary, topic, dict(enumerate(reached)), database)
     writer = EvidenceWriter(ledger, stores.evidence, boundary.options.pipeline)
-    sources = SourcesSeen(ledger)
     while True:
         ends = log.ends(topic, readable=True)
         spans = {
@@ -141,39 +141,41 @@ def query(stores: Stores, clock: Clock, at_once: int, rolled_back: int, *, evide
         }
         if not spans:
             return
-        begins = sources.look()
-        boundary.recover(generation)
-        writable = boundary.writable
-        tasks = [
-            _task(
-                stores,
-                f"task-{generation}.{number}",
-                partial(
-                    _admit, stores, clock, writable, generation, session, number, span,
-                    begins.get(boundary.source(topic, number)),
-                ),
-            )
-            for number, span in spans.items()
-        ]  # fmt: skip
-        stores.schedule.wait(lambda: all(task.is_over for task in tasks))  # noqa: B023
-        for task in tasks:
-            if task.killed or task.error is not None:
-                raise task.error or RuntimeError(f"{task.name} was killed")
-        for number, (_, end) in spans.items():
+        reached_then = {number: end for number, (_, end) in spans.items()}
+        batches.decide(
+            partial(_decided, stores, clock, boundary, session, spans),
+            lambda: reached_then,  # noqa: B023
+        )
+        for number, end in reached_then.items():
             reached[number] = end
-        sources.reached(_note_read(boundary, topic, {n: end for n, (_, end) in spans.items()}))
-        sources.look()
         if evidence:
             boundary.upkeep(writer, stores.settings.evidence.journal_retention)
         else:
             boundary.expire()
 
 
-def _note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dict[Source, int]:
-    """Note how far partitions were given to tasks that decided them."""
-    noted = {boundary.source(topic, number): end for number, end in ends.items()}
-    boundary.ledger.read_up_to(noted)
-    return noted
+def _decided(
+    stores: Stores,
+    clock: Clock,
+    boundary: Boundary,
+    session: str,
+    spans: Mapping[int, tuple[int, int]],
+    begun: Begun,
+) -> None:
+    """Let a task decide a range of offsets of each partition."""
+    writable = boundary.writable
+    tasks = [
+        _task(
+            stores,
+            f"task-{begun.generation}.{number}",
+            partial(_admit, stores, clock, writable, begun, session, number, span),
+        )
+        for number, span in spans.items()
+    ]
+    stores.schedule.wait(lambda: all(task.is_over for task in tasks))
+    for task in tasks:
+        if task.killed or task.error is not None:
+            raise task.error or RuntimeError(f"{task.name} was killed")
 
 
 def _task(stores: Stores, name: str, work: Callable[[], None]) -> Participant:
@@ -194,17 +196,19 @@ def _admit(
     stores: Stores,
     clock: Clock,
     writable: Writable,
-    generation: int,
+    begun: Begun,
     session: str,
     partition: int,
     span: tuple[int, int],
-    begin: int | None,
 ) -> None:
     """Admit what a partition holds in a range of offsets."""
     boundary = stores.boundary(clock, writable)
     batches = list(boundary.transport.read(stores.topic, partition, *span))
     if batches:
-        owned = boundary.own(stores.topic, partition, generation, session, begin)
+        begin = begun.begins.get(partition)
+        owned = boundary.own(
+            stores.topic, partition, begun.generation, session, begin, begun.database
+        )
         for _ in owned.admit(pa.Table.from_batches(batches)):
             pass
 
@@ -242,7 +246,7 @@ def lane(
 def reconciliation(stores: Stores, clock: Clock, *, by_operator: bool = True) -> None:
     """Resolve whatever is in flight or of unknown fate, as `admitone reconcile` does."""
     boundary = stores.boundary(clock)
-    boundary.refuse_older_ledger()
+    boundary.must_know_its_log()
     for _ in reconcile(boundary, by_operator=by_operator):
         pass
 
@@ -276,7 +280,6 @@ def giving_up(stores: Stores, clock: Clock) -> None:
     """Give up a block of unknown fate."""
     stores.must_know_its_log()
     boundary = stores.boundary(clock)
-    boundary.refuse_older_ledger()
     for block in boundary.ledger.blocks(states=[BlockState.AMBIGUOUS])[:1]:
         retract(boundary, block.block_id, "cid", "cannot wait")
 

@@ -6,7 +6,7 @@ Each source partition is one task, in offset order, without a shuffle; the work 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -19,12 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from admitone.boundary import open_boundary, open_dedup
 from admitone.boundary.admission import Boundary, Writable
-from admitone.boundary.ledger_rollback import SourcesSeen
+from admitone.boundary.batches import Batches, Begun, note_read
 from admitone.boundary.partition import OwnedPartition
 from admitone.core.errors import AdmitoneError, ContractDrift, IntegrityError
 from admitone.evidence import open_evidence_writer
 from admitone.infra.memory import keep_freed_memory
-from admitone.ledger.model import Source
 from admitone.settings import Settings
 from admitone.spark.checkpoints import fresh_checkpoint
 from admitone.spark.failures import told_in_a_line
@@ -74,14 +73,15 @@ def flow_query(spark: SparkSession, settings: Settings, flow: Flow, trigger: str
     """Start a query: take a new generation, resolve what the last one left, then read from the marks."""
     boundary = flow.open(settings, None)
     topic = flow.source(settings, boundary.transport)
+    database = boundary.ledger.database()
     generation = boundary.start(topic)
     boundary.expire()
     begin = begin_at(boundary.transport, [topic], {topic.name: next_offsets(boundary, topic)})
-    note_read(boundary, topic, dict(enumerate(begin[topic])))
+    note_read(boundary, topic, dict(enumerate(begin[topic])), database)
     stream = log_stream(spark, settings, begin, settings.transport.max_per_trigger, packed=True)
     checkpoint = fresh_checkpoint(settings.resolve(settings.spark.checkpoints), flow.query)
-    companion = Deciding(SourceTopic(boundary.transport, topic))
-    work = admit_batch(settings, flow, boundary, companion, generation, checkpoint)
+    companion = Deciding(SourceTopic(boundary.transport, topic), boundary)
+    work = admit_batch(settings, flow, boundary, companion, generation, database, checkpoint)
     return start_query(flow.query, stream, work, checkpoint, trigger, companion)
 
 
@@ -92,52 +92,38 @@ def next_offsets(boundary: Boundary, topic: Topic) -> dict[int, int]:
     return {number: offset for number, offset in offsets.items() if offset is not None}
 
 
-def note_read(boundary: Boundary, topic: Topic, ends: Mapping[int, int]) -> dict[Source, int]:
-    """Note how far partitions are read: their last offsets may hold no record, and are gone one day."""
-    noted = {boundary.source(topic, number): end for number, end in ends.items()}
-    boundary.ledger.read_up_to(noted)
-    return noted
-
-
 def admit_batch(
     settings: Settings,
     flow: Flow,
     boundary: Boundary,
     companion: Deciding,
     generation: int,
+    database: str,
     checkpoint: Path,
 ) -> Callable[[DataFrame, int], None]:
-    """Return the function that decides one micro-batch, with exactly one Spark action."""
+    """Return the function that decides one micro-batch, with one Spark action unless the ledger moves."""
     evidence = open_evidence_writer(settings, boundary.ledger, boundary.options.pipeline)
     topic = companion.raw.topic
-    sources = SourcesSeen(boundary.ledger)
-    mine = [boundary.source(topic, number) for number in range(topic.partitions)]
+    batches = Batches(boundary, topic, generation, database)
 
     def admit(batch: DataFrame, _batch_id: int) -> None:
         changed = companion.raw.error()
         if changed is not None:
             raise changed
-        begins = sources.look()
-        boundary.recover(generation)
-        # A checkpoint folder is this query's alone, so its name stands for everything since the query began.
-        task = partial(
-            admit_partition,
-            settings,
-            flow.open,
-            topic,
-            generation,
-            boundary.writable,
-            checkpoint.name,
-            {source.partition: begins[source] for source in mine if source in begins},
+        batches.decide(
+            partial(collected, batch), lambda: ends_of(settings, batch).get(topic.name, {})
         )
-        with told_in_a_line():
-            batch.mapInArrow(task, _SUMMARY).collect()
-        ends = ends_of(settings, batch).get(topic.name, {})
-        sources.reached(note_read(boundary, topic, ends))
-        sources.look()
         companion.evidence.next(
             partial(boundary.upkeep, evidence, settings.evidence.journal_retention)
         )
+
+    def collected(batch: DataFrame, begun: Begun) -> None:
+        # A checkpoint folder is this query's alone, so its name stands for everything since the query began.
+        task = partial(
+            admit_partition, settings, flow.open, topic, begun, boundary.writable, checkpoint.name
+        )
+        with told_in_a_line():
+            batch.mapInArrow(task, _SUMMARY).collect()
 
     return admit
 
@@ -171,15 +157,24 @@ class SourceTopic:
 
 
 class Deciding(QueryCompanion):
-    """The raw topic must stay as it is, and evidence is written."""
+    """The raw topic must stay as it is, the log this ledger's, and evidence is written."""
 
-    def __init__(self, raw: SourceTopic) -> None:
+    def __init__(self, raw: SourceTopic, boundary: Boundary) -> None:
         self.raw = raw
         self.evidence = Background()
+        self._boundary = boundary
 
     def error(self) -> BaseException | None:
-        """Return what is wrong with either."""
-        return self.raw.error() or self.evidence.error()
+        """Return what is wrong with any of these."""
+        return self.raw.error() or self._owner_error() or self.evidence.error()
+
+    def _owner_error(self) -> AdmitoneError | None:
+        # Asked beside the batches, too: a log forgets whose it is when nothing comes for a week.
+        try:
+            _ = self._boundary.writable
+        except AdmitoneError as error:
+            return error
+        return None
 
 
 class Background:
@@ -206,10 +201,9 @@ def admit_partition(
     settings: Settings,
     open_it: Open,
     topic: Topic,
-    generation: int,
+    begun: Begun,
     writable: Writable,
     session: str,
-    begins: Mapping[int, int],
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Do one task: gather the Arrow batches of its partition into blocks and admit them."""
@@ -219,7 +213,8 @@ def admit_partition(
     for records in gathered(unpacked(batches), settings.pipeline.max_block):
         if owned is None:
             number = records["partition"][0].as_py()
-            owned = boundary.own(topic, number, generation, session, begins.get(number))
+            begin = begun.begins.get(number)
+            owned = boundary.own(topic, number, begun.generation, session, begin, begun.database)
         for block in owned.admit(records):
             yield pa.RecordBatch.from_pydict(
                 {

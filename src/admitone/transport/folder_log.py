@@ -4,7 +4,7 @@ An append writes its files first, under names nobody knows, then lists them in o
 that also checks the producer's epoch and gives out the offsets. What a crash leaves behind is an
 unlisted file, which is no part of the log.
 
-    manifest.db                    topics, partitions, producers, files
+    manifest.db                    topics, partitions, producers, files, whose the topics are
     <topic id>/<partition>/<name>.parquet   key, value, headers of consecutive records
 """
 
@@ -66,6 +66,12 @@ CREATE TABLE file (
 ) WITHOUT ROWID;
 
 INSERT INTO log VALUES (lower(hex(randomblob(16))))""",
+    """CREATE TABLE owner (
+    pipeline TEXT NOT NULL,
+    topic_id TEXT NOT NULL,
+    ledger TEXT NOT NULL,
+    PRIMARY KEY (pipeline, topic_id)
+) WITHOUT ROWID""",
 )
 _FILE_SCHEMA = pa.schema([RECORD_SCHEMA.field(name) for name in ("key", "value", "headers")])
 _ROWS_AT_ONCE = 10_000
@@ -187,6 +193,24 @@ class FolderLog:
                 yield from _cut(topic.name, partition, first, append_time, batch, start, end)
                 first += batch.num_rows
 
+    def owners(self, pipeline: str, topics: Sequence[str]) -> dict[str, str]:
+        """Return the ledger that each of these topics was claimed for under a pipeline's name."""
+        with self._manifest.snapshot() as db:
+            return _owners(db, pipeline, topics)
+
+    def claim(
+        self, pipeline: str, topics: Sequence[str], ledger: str, *, adopt: bool = False
+    ) -> dict[str, str]:
+        """Claim those of the topics that are there and not claimed; return the ledger that each belongs to now."""
+        clash = "UPDATE SET ledger = excluded.ledger" if adopt else "NOTHING"
+        with self._manifest.transaction() as db:
+            db.executemany(
+                "INSERT INTO owner SELECT ?, topic_id, ? FROM topic WHERE name = ?"  # noqa: S608
+                f" ON CONFLICT DO {clash}",
+                [(pipeline, ledger, name) for name in topics],
+            )
+            return _owners(db, pipeline, topics)
+
     def close(self) -> None:
         """Close the manifest in this thread."""
         self._manifest.close()
@@ -250,6 +274,13 @@ def _topic(db: sqlite3.Connection, name: str) -> Topic | None:
         "SELECT name, topic_id, partitions FROM topic WHERE name = ?", (name,)
     ).fetchone()
     return Topic(*row) if row else None
+
+
+def _owners(db: sqlite3.Connection, pipeline: str, topics: Sequence[str]) -> dict[str, str]:
+    rows = db.execute(
+        "SELECT name, ledger FROM owner JOIN topic USING (topic_id) WHERE pipeline = ?", (pipeline,)
+    )
+    return {name: ledger for name, ledger in rows if name in topics}
 
 
 def _not_written(topic: str) -> NotWritten:

@@ -7,6 +7,7 @@
 - *Offsets.* They grow within a partition and are never given twice, not even to a recreated topic, which is
   another topic with another id.
 - *Append time.* Every record carries the log's own time, which never goes back within a partition.
+- *Owners.* For each pipeline's name a topic belongs to one ledger: of two that claim it at once one gets it.
 
 Readers see only what was committed. On a log whose producers leave traces of their transactions behind, offsets have
 gaps: nothing may take consecutive offsets for granted.
@@ -135,6 +136,20 @@ class Transport(Protocol):
         `Unreadable` when what is committed cannot be told within the time allowed: another producer's open
         transaction may hide it. Where it need not be committed, records of open and of aborted transactions are
         among what is read, and nothing is hidden.
+        """
+
+    def owners(self, pipeline: str, topics: Sequence[str]) -> dict[str, str]:
+        """Return the ledger that each of these topics was claimed for under a pipeline's name.
+
+        Left out are topics that are not there, and those that were never claimed, or whose claim the log has forgotten.
+        """
+
+    def claim(
+        self, pipeline: str, topics: Sequence[str], ledger: str, *, adopt: bool = False
+    ) -> dict[str, str]:
+        """Claim those of the topics that are there and not claimed; return the ledger that each belongs to now.
+
+        With `adopt` those are taken, too, that belong to another ledger.
         """
 
     def close(self) -> None:

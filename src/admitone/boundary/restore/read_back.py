@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypedDict
 
+from admitone.boundary.log_owner import adopt_log
 from admitone.boundary.producers import DOOR, STREAM, Producer, producers_of
 from admitone.boundary.restore.log_contents import (
     Elsewhere,
@@ -125,6 +126,10 @@ def begin(boundary: Boundary, topic: Topic) -> KnownEnds:
         in_flight = [block for block in boundary.in_flight() if block.source in mine]
         ledger.begin_reading_back(pipeline, known_ends(ledger, in_flight), boundary.clock())
         crash_point("restore.begun")
+    # Not before it is noted: until it is read back nothing else may begin with this ledger.
+    topics = [contract.topic for contract in boundary.options.contracts]
+    adopt_log(ledger, boundary.transport, pipeline, topics)
+    crash_point("restore.adopted")
     return ledger.reading_back()[pipeline]
 
 

@@ -33,6 +33,12 @@ class PostgresRows:
     hash_bytes = "uuid_send(k.payload_hash)"
     # The time of the statement, not of the transaction, which may have waited for locks since it began.
     now_ms = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+    # A promoted server writes its log on a timeline of its own; tables that were put back have other numbers.
+    database = (
+        "CASE WHEN pg_is_in_recovery() THEN 'standby'"
+        " ELSE left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END"
+        " || ':' || 'ledger'::regclass::oid"
+    )
 
     def __init__(self, db: Connection) -> None:
         self.db = db

@@ -266,4 +266,7 @@ CREATE TABLE displaced (
 ALTER TABLE block ADD COLUMN awaits_operator integer NOT NULL DEFAULT 0;
 
 ALTER TABLE run ADD COLUMN was_closed integer NOT NULL DEFAULT 0""",
+    """CREATE TABLE ledger (ledger_id text NOT NULL);
+
+INSERT INTO ledger VALUES (replace(gen_random_uuid()::text, '-', ''))""",
 )

@@ -38,6 +38,7 @@ class SqliteRows:
     anomaly_key = "run_id, identity, payload_hash"
     hash_bytes = "k.payload_hash"
     now_ms = "now_ms()"
+    database = "file_number()"
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self.db = db

@@ -241,4 +241,7 @@ CREATE TABLE displaced (
 ALTER TABLE block ADD COLUMN awaits_operator INTEGER NOT NULL DEFAULT 0;
 
 ALTER TABLE run ADD COLUMN was_closed INTEGER NOT NULL DEFAULT 0""",
+    """CREATE TABLE ledger (ledger_id TEXT NOT NULL);
+
+INSERT INTO ledger VALUES (lower(hex(randomblob(16))))""",
 )

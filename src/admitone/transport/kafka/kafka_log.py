@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -33,6 +34,7 @@ from admitone.transport.kafka.administrator import Administrator
 from admitone.transport.kafka.committed import read_range, record_batch
 from admitone.transport.kafka.complaints import error_of, explained
 from admitone.transport.kafka.producer import KafkaProducer
+from admitone.transport.kafka.topic_owners import Notes, claim, group_of, notes_in, settled
 from admitone.transport.kafka_options import librdkafka_options
 from admitone.transport.port import (
     KEPT_FOR_GOOD,
@@ -151,6 +153,26 @@ class KafkaLog:
         for messages in self._read(topic, partition, start, end, committed=committed):
             yield record_batch(topic.name, partition, messages)
 
+    def owners(self, pipeline: str, topics: Sequence[str]) -> dict[str, str]:
+        """Return the ledger that each of these topics was claimed for under a pipeline's name."""
+        present = list(self._describe(topics))
+        notes = settled(lambda: self._notes(pipeline, present), self._patience_s)
+        return {topic: note.ledger for topic, note in notes.items()}
+
+    def claim(
+        self, pipeline: str, topics: Sequence[str], ledger: str, *, adopt: bool = False
+    ) -> dict[str, str]:
+        """Claim those of the topics that are there and not claimed; return the ledger that each belongs to now.
+
+        A claim that stands is written again from time to time, because brokers forget it.
+        """
+        present = list(self._describe(topics))
+        notes = claim(
+            self._options, pipeline, lambda: self._notes(pipeline, present),
+            present, ledger, self._patience_s, adopt=adopt,
+        )  # fmt: skip
+        return {topic: note.ledger for topic, note in notes.items()}
+
     def close(self) -> None:
         """Close the producers; the rest goes with this object."""
         for _, producer in self._producers.values():
@@ -255,6 +277,21 @@ class KafkaLog:
                 options["message.timestamp.type"].value == "LogAppendTime",
             )
         return found
+
+    def _notes(self, pipeline: str, topics: Sequence[str]) -> Notes | None:
+        """Return whose topics are, as a consumer group keeps it; None while a claim is under way."""
+        if not topics:
+            return {}
+        group = group_of(pipeline)
+        wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(name, 0) for name in topics])]
+        doing = f"asking consumer group {group!r} whose the topics are"
+        answers = self._admin.answers(
+            lambda admin: admin.list_consumer_group_offsets(wanted, require_stable=True), doing
+        )
+        try:
+            return notes_in(answers[group].topic_partitions)
+        except KafkaException as failure:
+            raise explained(error_of(failure), doing) from failure
 
     def _await_topic(self, name: str) -> Topic:
         """Return a topic once all of its partitions have a leader."""
