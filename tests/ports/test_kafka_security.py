@@ -22,7 +22,7 @@ from admitone.transport import open_transport
 from admitone.transport.kafka.kafka_log import KafkaLog
 from tests.servers.kafka import PASSWORD, USER, KafkaBroker
 from tests.servers.kafka_records import new_name, publish, values_of
-from tests.support.homes import wait_until
+from tests.servers.service import wait_until
 
 VARIABLE = "ADMITONE_TRANSPORT__KAFKA__SASL_PASSWORD"
 TOO_SHORT = "ADMITONE_TRANSPORT__KAFKA__LOOK_TIMEOUT"

@@ -147,16 +147,6 @@ def older_ledger_is_taken(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(admission, "refuse_older_ledger", lambda *_: None)
 
 
-def hidden_end_is_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """Compare a ledger with what can be read only."""
-    last_records = ledger_age._last_records
-
-    def readable(transport: Any, topics: Any) -> Any:
-        return last_records(_Short(transport), topics)
-
-    patch.setattr(ledger_age, "_last_records", readable)
-
-
 def given_up_without_looking(patch: pytest.MonkeyPatch) -> None:
     """Give blocks up that the log holds."""
     retract = reconciliation.retract
@@ -385,7 +375,6 @@ TELLING: Final[dict[Mutation, tuple[Step, ...]]] = {
     cache_answers_for_unsettled_blocks: (),
     late_publish_does_not_look: (Steps.hide,),
     older_ledger_is_taken: (Steps.restore,),
-    hidden_end_is_not_looked_at: (Steps.restore, Steps.hide),
     given_up_without_looking: (Steps.give_up,),
     door_takes_an_older_ledger: (Steps.restore, Steps.request),
     operators_change_an_older_ledger: (Steps.restore, Steps.release),

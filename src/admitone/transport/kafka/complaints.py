@@ -49,14 +49,15 @@ class Complaints:
 
     def __init__(self) -> None:
         self._denials = 0
-        self._denied: KafkaError | None = None
+        self.denial: KafkaError | None = None
+        """The last refusal of what this user wanted."""
         self._other: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
         """Take a complaint; clients call this while they are polled."""
         if error.code() in _DENIED:
             self._denials += 1
-            self._denied = error
+            self.denial = error
         elif error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._other = error
 
@@ -67,11 +68,11 @@ class Complaints:
 
     def clear(self) -> None:
         """Forget what was heard before."""
-        self._denials, self._denied, self._other = 0, None, None
+        self._denials, self.denial, self._other = 0, None, None
 
     def behind(self, error: KafkaError) -> KafkaError:
         """Return why there was no answer where that is known, else the error itself."""
-        return (self._denied or self._other or error) if error.code() in _SILENCE else error
+        return (self.denial or self._other or error) if error.code() in _SILENCE else error
 
 
 def error_of(exception: KafkaException) -> KafkaError:

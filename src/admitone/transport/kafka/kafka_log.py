@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -34,7 +33,7 @@ from admitone.transport.kafka.administrator import Administrator
 from admitone.transport.kafka.committed import read_range, record_batch
 from admitone.transport.kafka.complaints import error_of, explained
 from admitone.transport.kafka.producer import KafkaProducer
-from admitone.transport.kafka.topic_owners import Notes, claim, group_of, notes_in, settled
+from admitone.transport.kafka.topic_owners import Notes, claim, group_of, look, settled
 from admitone.transport.kafka_options import librdkafka_options
 from admitone.transport.port import (
     KEPT_FOR_GOOD,
@@ -279,19 +278,9 @@ class KafkaLog:
         return found
 
     def _notes(self, pipeline: str, topics: Sequence[str]) -> Notes | None:
-        """Return whose topics are, as a consumer group keeps it; None while a claim is under way."""
         if not topics:
             return {}
-        group = group_of(pipeline)
-        wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(name, 0) for name in topics])]
-        doing = f"asking consumer group {group!r} whose the topics are"
-        answers = self._admin.answers(
-            lambda admin: admin.list_consumer_group_offsets(wanted, require_stable=True), doing
-        )
-        try:
-            return notes_in(answers[group].topic_partitions)
-        except KafkaException as failure:
-            raise explained(error_of(failure), doing) from failure
+        return look(self._options, group_of(pipeline), topics)
 
     def _await_topic(self, name: str) -> Topic:
         """Return a topic once all of its partitions have a leader."""

@@ -25,6 +25,9 @@ from admitone.transport.kafka_options import Options
 
 _WRITTEN_AGAIN_MS: Final = 3_600_000
 _TRANSACTION_MS: Final = 10_000
+_ANSWER_S: Final = 1.0
+"""How long one question waits: brokers keep silent about an offset that is being written."""
+_NOT_TOLD: Final = {KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,39 @@ def group_of(pipeline: str) -> str:
     return f"admitone:{pipeline}"
 
 
-def notes_in(committed: Iterable[TopicPartition]) -> Notes | None:
-    """Return the notes among the committed offsets of a group; None while a claim is under way."""
+def notes_in(committed: Iterable[TopicPartition]) -> Notes:
+    """Return the notes among the committed offsets of a group."""
     notes = {}
     for each in committed:
-        if each.error is not None and each.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT:
-            return None
         if each.error is not None:
             raise KafkaException(each.error)
         if each.metadata:
             notes[each.topic] = Note(each.metadata, each.offset)
     return notes
+
+
+def look(options: Options, group: str, topics: Iterable[str]) -> Notes | None:
+    """Return whose topics are, as a group keeps it; None while that cannot be told, as when a claim is under way.
+
+    A consumer asks: where the group is refused, the answer to an administrator of librdkafka 2 ends the process.
+    """
+    complaints = Complaints()
+    stable = {"group.id": group, "isolation.level": "read_committed"}
+    consumer = connect(Consumer, {**options, **stable}, complaints)
+    try:
+        return notes_in(consumer.committed([TopicPartition(name, 0) for name in topics], _ANSWER_S))
+    except KafkaException as failure:
+        error = error_of(failure)
+        if error.code() in _NOT_TOLD:
+            # Why nobody coordinates the group is told to those who poll.
+            while (told := consumer.poll(0)) is not None:
+                complaints(told.error())
+            if complaints.denial is None:
+                return None
+            error = complaints.denial
+        raise explained(error, f"asking consumer group {group!r} whose the topics are") from failure
+    finally:
+        consumer.close()
 
 
 def settled(look: Look, patience_s: float) -> Notes:
@@ -65,7 +90,7 @@ def settled(look: Look, patience_s: float) -> Notes:
     while (notes := look()) is None:
         if not patience.pause():
             raise ServiceUnreachable(
-                "Whose the topics are cannot be told: a claim of them does not end.",
+                "Kafka does not say whose the topics are: it does not answer, or a claim of them does not end.",
                 "check the brokers, then run again",
             )
     return notes
@@ -91,7 +116,7 @@ def claim(
                 wanted = _to_write(notes, topics, ledger, adopt=adopt)
                 if wanted:
                     commit(wanted)
-                return {**notes, **(notes_in(wanted) or {})}
+                return {**notes, **notes_in(wanted)}
         except Fenced:
             if not patience.pause():
                 raise
