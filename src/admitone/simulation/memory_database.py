@@ -57,6 +57,7 @@ class MemoryDatabase:
 def taken(ledger_id: str) -> MemoryDatabase:
     """Return the database of a new ledger, which nothing else uses."""
     database = _spare.pop() if _spare else MemoryDatabase(_tables())
+    database.number = 0
     database.connection.execute("DELETE FROM ledger")
     database.connection.execute("INSERT INTO ledger VALUES (?)", (ledger_id,))
     return database
