@@ -21,7 +21,7 @@ FOUND_BY: dict[Mutation, int] = {
     mutations.given_up_without_looking: 6315,
     mutations.door_takes_an_older_ledger: 244,
     mutations.operators_change_an_older_ledger: 755,
-    mutations.ledger_that_went_back_is_taken: 408,
+    mutations.ledger_that_went_back_is_taken: 486,
     mutations.restore_notes_nothing: 22772,
     mutations.releases_are_not_read_back: 220,
     mutations.releases_from_the_door_are_not_read_back: 574,
