@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from admitone.boundary.reconciliation import reconcile
-from admitone.core.errors import AdmitoneError
+from admitone.core.errors import AdmitoneError, Fenced
 from admitone.infra.crash_points import (
     LATE_REFUSAL_POINTS,
     RECONCILE_POINTS,
@@ -60,7 +60,7 @@ def test_a_late_publish_happens_once(point: str, action: str, tmp_path: Path) ->
         os.kill(process.pid, signal.SIGCONT)
         process.join(60)
         # Fenced, or overtaken: whoever was suspended finds that it is no longer its turn.
-        assert process.exitcode in (0, 41)
+        assert process.exitcode in (0, 40 + Fenced.exit_code)
         pipeline.run()
     assert on_the_log(pipeline) == ["a", "b"]
     assert pipeline.verdicts("a") == [("ADMITTED", None), ("DUPLICATE", None)]

@@ -157,7 +157,7 @@ def test_a_window_that_the_sketches_dropped_is_answered_from_the_history(answers
     top = answers.top("url", MINUTE)
 
     assert MINUTE not in [
-        line["window"] for line in answers.windows() if line["kept_in"] == "sketches"
+        line["window"] for line in answers.windows()["windows"] if line["kept_in"] == "sketches"
     ]
     assert (top["total"], top["late"], top["distinct"], top["complete"]) == (490, 2, 5, True)
     assert [(line["item"], line["lower"], line["upper"]) for line in top["items"]] == [

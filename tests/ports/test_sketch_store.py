@@ -524,7 +524,7 @@ def test_the_reader_of_answers_cannot_write_and_makes_no_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
     Counts(tmp_path).add(0, {"url": {"/": 1}})
-    assert [line["complete"] for line in answers.windows()] == [False] * len(KINDS)
+    assert [line["complete"] for line in answers.windows()["windows"]] == [False] * len(KINDS)
     for opened in (reader, answers._reader):
         with (
             opened.snapshot() as db,

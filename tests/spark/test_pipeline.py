@@ -120,7 +120,7 @@ def test_a_pipeline_that_was_superseded_says_so_and_loses_nothing(tmp_path: Path
     pipeline.ingest(event("e2"))
     superseded = outcome(first)
 
-    assert superseded.returncode == 1
+    assert superseded.returncode == 8
     assert "took over" in superseded.stderr or "is running now" in superseded.stderr
     assert run_pipeline(tmp_path).returncode == 0
     assert pipeline.verdicts("e2") == [("ADMITTED", None)]

@@ -28,7 +28,7 @@ _BEGINNINGS = {
     Kind.COMMAND: r"([A-Z_]+=\S+ )?(admitone|mkdir|cat|curl|redis-cli|python|export|make|\S*/bin/\S+)\s",
     Kind.CONFIGURATION: r"\[\[?[\w.]+\]\]?\s*(#|$)",
     Kind.PYTHON: r"(from|import|def) |\w+ = |\w+(\.\w+)*\(",
-    Kind.SQL: r"SELECT ",
+    Kind.SQL: r"(SELECT|GRANT) ",
 }
 _EXIT_CODE = re.compile(r"#.*\bexits with (\d+)")
 _COMMENT = re.compile(r"\s+# .*")
