@@ -21,7 +21,7 @@ from admitone.transport.port import (
     Transport,
 )
 from tests.servers.appender import Appender
-from tests.support.homes import wait_until
+from tests.servers.service import wait_until
 from tests.support.logs import delete_topic
 from tests.support.pipeline import kafka_log
 
