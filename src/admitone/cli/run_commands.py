@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -157,6 +158,8 @@ def run(
         err().print(f"note: {GUARANTEE}", soft_wrap=True)
     from admitone.cli.progress import pipeline_progress
 
+    # py4j writes a call that was interrupted, with a traceback, to the root logger, which would print it.
+    logging.getLogger().addHandler(logging.NullHandler())
     with pipeline_progress(plan) as report:
         try:
             lag = run_queries(settings, plan, report)

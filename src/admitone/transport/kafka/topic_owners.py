@@ -27,7 +27,11 @@ _WRITTEN_AGAIN_MS: Final = 3_600_000
 _TRANSACTION_MS: Final = 10_000
 _ANSWER_S: Final = 1.0
 """How long one question waits: brokers keep silent about an offset that is being written."""
-_NOT_TOLD: Final = {KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT}
+_NOT_TOLD: Final = {
+    KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT, KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}  # fmt: skip
+"""An offset is being written, or the group changes hands; both pass."""
 
 
 @dataclass(frozen=True, slots=True)
