@@ -10,13 +10,10 @@ import sqlite3
 from functools import cache
 
 from admitone.infra.clock import Clock, wall_clock
+from admitone.ledger.sqlite.candidates import CREATE_CANDIDATES
 from admitone.ledger.sqlite.schema import MIGRATIONS
 from admitone.ledger.sqlite.store import may_hold_name
 
-_CANDIDATES = (
-    "CREATE TEMP TABLE IF NOT EXISTS candidate"
-    " (key BLOB, ordinal INTEGER, payload_hash BLOB, event_time INTEGER)"
-)
 _spare: list[MemoryDatabase] = []
 
 
@@ -96,6 +93,6 @@ def _connected(copy: bytes) -> sqlite3.Connection:
     )
     db.deserialize(copy)
     db.execute("PRAGMA temp_store=MEMORY")
-    db.execute(_CANDIDATES)
+    db.execute(CREATE_CANDIDATES)
     db.create_function("may_hold", -1, may_hold_name, deterministic=True)
     return db
