@@ -294,7 +294,7 @@ def _note(api: DescribedApi, answer: httpx.Response, seen: set[tuple[str, str]])
 def ask_everything(client: httpx.Client) -> None:
     """Ask every route for what it answers when all is well, and for its problems."""
     for path in ("/healthz", "/readyz", "/metrics", "/v1/runs", "/v1/status", "/v1/dimensions",
-                 "/v1/windows", "/v1/windows?dimension=url", "/v1/runs/shop"):  # fmt: skip
+                 "/v1/windows", "/v1/windows?dimension=url", "/v1/runs/shop", "/v1/runs/shop/attempts"):  # fmt: skip
         assert client.get(path).is_success, path
     rows = client.get("/v1/decisions", params={"run": "shop", "limit": 5}).json()
     assert rows["next"]

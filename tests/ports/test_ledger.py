@@ -21,6 +21,7 @@ from admitone.ledger.model import (
     Source,
 )
 from admitone.ledger.port import Ledger
+from tests.support.closures import closure
 from tests.support.ledgers import (
     AGAIN,
     CONTRADICTION,
@@ -209,7 +210,7 @@ def test_settling_twice_is_refused(ledger: Ledger) -> None:
 def test_a_closed_run_takes_nothing_and_stays_closed(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
     settle(ledger, epoch, granted(claim(ledger, ONE, epoch, facts(("a", "x")))))
-    ledger.close_run("r", b"artifact", ledger.newest_block("r"))
+    ledger.close_run(closure("r", b"artifact"), ledger.newest_block("r"))
     late = granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("b", "x"), start=1)))
 
     closed = (Verdict.QUARANTINED, Reason.RUN_CLOSED)
@@ -217,7 +218,7 @@ def test_a_closed_run_takes_nothing_and_stays_closed(ledger: Ledger) -> None:
     assert ledger.closure("r") == b"artifact"
     assert ledger.runs() == {"r": "CLOSED"}
     with pytest.raises(RunIsRed):
-        ledger.close_run("r", b"other", ledger.newest_block("r"))
+        ledger.close_run(closure("r", b"other"), ledger.newest_block("r"))
 
 
 def test_a_claim_between_the_check_and_the_closing_stops_the_closing(ledger: Ledger) -> None:
@@ -226,7 +227,7 @@ def test_a_claim_between_the_check_and_the_closing_stops_the_closing(ledger: Led
     seen = ledger.newest_block("r")
     claim(ledger, ONE, epoch, facts(("b", "x"), start=1))
     with pytest.raises(RunIsRed):
-        ledger.close_run("r", b"artifact", seen)
+        ledger.close_run(closure("r", b"artifact"), seen)
     assert ledger.runs() == {"r": "OPEN"}
 
 
@@ -241,7 +242,7 @@ def test_a_block_aborted_and_claimed_again_during_the_check_stops_the_closing(
     claim(ledger, ONE, epoch, facts(("b", "x"), start=1))
     for guess in (seen, ledger.newest_block("r")):
         with pytest.raises(RunIsRed):
-            ledger.close_run("r", b"artifact", guess)
+            ledger.close_run(closure("r", b"artifact"), guess)
 
 
 def test_claims_at_the_same_time_admit_every_identity_once(
@@ -302,11 +303,11 @@ def test_a_run_may_have_any_name(ledger: Ledger, run: str) -> None:
     newest = ledger.newest_block(run)
     assert newest == claimed.block.block_id
     with pytest.raises(RunIsRed):
-        ledger.close_run(run, b"artifact", newest)
+        ledger.close_run(closure(run, b"artifact"), newest)
     settle(ledger, epoch, claimed)
     assert [block.block_id for block, *_ in ledger.decided(Filter(run_id=run))] == [newest]
     assert list(ledger.decided(Filter(run_id=run + "x"))) == []
-    ledger.close_run(run, b"artifact", newest)
+    ledger.close_run(closure(run, b"artifact"), newest)
     assert ledger.runs() == {run: "CLOSED"}
 
 

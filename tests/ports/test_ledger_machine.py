@@ -30,6 +30,7 @@ from admitone.ledger.model import (
 )
 from admitone.ledger.outcomes import ambiguous_admissions
 from admitone.ledger.port import Ledger
+from tests.support.closures import closure
 from tests.support.ledgers import NOW, OpenLedger, claim, facts
 
 SOURCES = [Source(1, 0), Source(1, 1), Source(2, 0)]
@@ -285,9 +286,9 @@ class Machine(RuleBasedStateMachine):
         flying = any(b.state == "IN_FLIGHT" and b.run == run for b in self.blocks.values())
         if run in self.closed or flying or guess or not newest:
             with pytest.raises(RunIsRed):
-                self.ledger.close_run(run, b"artifact", newest + guess)
+                self.ledger.close_run(closure(run, b"artifact"), newest + guess)
             return
-        self.ledger.close_run(run, b"artifact", newest)
+        self.ledger.close_run(closure(run, b"artifact"), newest)
         self.closed.add(run)
 
     @rule()

@@ -34,6 +34,7 @@ from admitone.ledger.name_filter import may_hold
 from admitone.ledger.postgres.rows import PostgresRows
 from admitone.ledger.stored_ledger import StoredLedger
 from tests.servers.postgres import PostgresServer
+from tests.support.closures import closure
 from tests.support.ledgers import (
     AGAIN,
     DAY,
@@ -133,7 +134,7 @@ def test_the_database_itself_refuses_what_may_not_happen(
     claimed = granted(claim(ledger, ONE, epoch, facts(("a", "x"), ("a", "y"))))
     settle(ledger, epoch, claimed)
     ledger.dispose(claimed.block.block_id, [1], Action.DISCARDED, NOW, "somebody", "wrong")
-    ledger.close_run("r", b"artifact", claimed.block.block_id)
+    ledger.close_run(closure("r", b"artifact"), claimed.block.block_id)
 
     with psycopg.connect(postgres_url) as db, pytest.raises(psycopg.errors.CheckViolation):
         db.execute(statement)

@@ -24,6 +24,7 @@ from admitone.ledger.model import (
 )
 from admitone.ledger.port import Ledger
 from admitone.ledger.upstream_marks import marks_of
+from tests.support.closures import closure
 from tests.support.ledgers import (
     AGAIN,
     NEW,
@@ -146,7 +147,7 @@ def test_a_block_that_is_cut_moves_the_marks_as_far_as_its_own_deliveries(ledger
 def test_a_replay_stays_a_replay_in_a_closed_run(ledger: Ledger) -> None:
     epoch = ledger.take_epoch(ONE, None)
     settle(ledger, epoch, granted(claim(ledger, epoch, delivered(1, 2))))
-    ledger.close_run("r", b"artifact", ledger.newest_block("r"))
+    ledger.close_run(closure("r", b"artifact"), ledger.newest_block("r"))
     late = granted(claim(ledger, epoch, delivered(3, 2, start=2, replayed=1)))
 
     assert verdicts(late) == [(Verdict.QUARANTINED, Reason.RUN_CLOSED), REPLAYED]

@@ -19,6 +19,7 @@ from admitone.boundary.settled_pairs import SettledPairs
 from admitone.boundary.topic_partition import TopicPartition
 from admitone.ledger.books import books
 from admitone.ledger.model import Source
+from tests.support.closures import closure
 from tests.support.flaky import Flaky
 from tests.support.pipeline import Pipeline, event
 
@@ -185,7 +186,7 @@ def test_what_the_broker_refused_is_not_known(tmp_path: Path) -> None:
 def test_a_closed_run_takes_no_repetition_either(worker: Worker) -> None:
     worker.deliver(0, [("a", 0, 0)])
     ledger = worker.pipeline.ledger
-    ledger.close_run("default", b"{}", ledger.newest_block("default"))
+    ledger.close_run(closure("default", b"{}"), ledger.newest_block("default"))
     worker.deliver(0, [("a", 0, 0)])
 
     assert verdicts(worker) == ["ADMITTED", "RUN_CLOSED"]

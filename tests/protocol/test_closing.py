@@ -15,7 +15,7 @@ from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.evidence_file import closure_path, run_folder
 from admitone.evidence.evidence_store import FolderStore
-from admitone.ledger.model import Block, Outcome
+from admitone.ledger.model import Block, Closure, Outcome
 from tests.support.closing import (
     blockers,
     close_green,
@@ -120,9 +120,10 @@ def test_of_two_who_close_at_once_the_second_leaves_the_firsts_artifact(
     pipeline = open_run(tmp_path)
     close = pipeline.ledger.close_run
 
-    def somebody_else_first(run_id: str, data: bytes, newest: int) -> None:
-        close(run_id, data.replace(b'"closed_at":', b'"closed_at":1'), newest)
-        close(run_id, data, newest)
+    def somebody_else_first(_: Closure, newest: int) -> None:
+        patch.setattr(pipeline.ledger, "close_run", close)
+        close_green("r", *stores_of(pipeline), author="bob")
+        raise RunIsRed("closed meanwhile")
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline.ledger, "close_run", somebody_else_first)
@@ -208,7 +209,7 @@ def test_places_that_the_log_no_longer_has_are_counted_not_missed(tmp_path: Path
         truncate(pipeline.transport, topic, partition, end)
     gate = gate_of("r", *stores_of(pipeline))
     assert gate.green
-    assert "0 places on the log read, 2 no longer there" in gate.checks[2].evidence
+    assert "0 records on the log compared, 2 no longer there" in gate.checks[2].evidence
     close_green("r", *stores_of(pipeline))
     delete_topic(pipeline.transport, "admitted.traffic")
 
@@ -243,7 +244,7 @@ def test_late_publishes_are_known_by_their_origin(tmp_path: Path) -> None:
     gate = gate_of("r", *stores_of(pipeline))
 
     assert gate.green
-    assert "2 places on the log read, 0 no longer there" in gate.checks[2].evidence
+    assert "2 records on the log compared, 0 no longer there" in gate.checks[2].evidence
     close_green("r", *stores_of(pipeline))
     assert verified(pipeline).verified
     assert pipeline.problems() == []

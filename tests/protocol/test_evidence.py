@@ -436,7 +436,7 @@ def test_headers_that_are_no_text_do_not_stop_an_envelope_from_being_recomputed(
     import hashlib
 
     from admitone.core.identity import identity_of
-    from admitone.evidence.audit.identities import differing
+    from admitone.evidence.audit.identities import recomputed
     from admitone.transport.port import HEADERS_TYPE
 
     headers = [
@@ -454,7 +454,8 @@ def test_headers_that_are_no_text_do_not_stop_an_envelope_from_being_recomputed(
     for start in range(5):
         piece = table.slice(start)
         columns = (piece["value"], piece["headers"].combine_chunks())
-        assert differing("r", *columns, identities[start:], hashes[start:]) == 0
-        assert differing("q", *columns, identities[start:], hashes[start:]) == (
+        said = identities[start:], hashes[start:]
+        assert recomputed("r", *columns).differing(*said) == 0
+        assert recomputed("q", *columns).differing(*said) == (
             sum(name[0] == "r" for name in names[start:])
         )

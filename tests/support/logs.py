@@ -36,6 +36,10 @@ def truncate(transport: Transport, topic: Topic, partition: int, before: int) ->
     """Drop whole files of a folder log that lie before an offset, as a broker's retention does."""
     assert isinstance(transport, FolderLog)
     with transport._manifest.transaction() as db:
+        db.execute(
+            "UPDATE partition SET start_offset = ? WHERE topic_id = ? AND partition = ?",
+            (before, topic.topic_id, partition),
+        )
         names = db.execute(
             "DELETE FROM file WHERE topic_id = ? AND partition = ? AND base_offset + records <= ?"
             " RETURNING name",

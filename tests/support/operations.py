@@ -18,6 +18,7 @@ from admitone.ledger.model import (
     Source,
 )
 from admitone.ledger.port import Ledger
+from tests.support.closures import closure
 from tests.support.ledgers import DAY, NOW, ONE, RETENTION, TWO, claim, facts, granted, held, settle
 
 Act = Callable[[Ledger], Any]
@@ -230,7 +231,7 @@ def _closing(ledger: Ledger) -> tuple[Act, Check]:
         assert after.runs() == {"r": "CLOSED"}
         assert after.closure("r") == b"artifact"
 
-    return lambda chosen: chosen.close_run("r", b"artifact", newest), check
+    return lambda chosen: chosen.close_run(closure("r", b"artifact"), newest), check
 
 
 OPERATIONS = (

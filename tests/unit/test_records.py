@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admitone.boundary.publish import after_headers
 from admitone.core.keys import Key, KeyRule
 from admitone.core.records import labelled, moment_of
-from admitone.transport.headers import pairs_of
+from admitone.transport.headers import after_headers, pairs_of
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA
 
 RULES = [

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admitone.boundary.rules import envelope_rules
-from admitone.core.closure import merkle_leaf, merkle_root_of
 from admitone.core.decisions import (
     ADMISSION_OF_BLOCK,
     BLOCK_TRANSITIONS,
@@ -27,6 +26,7 @@ from admitone.core.decisions import (
 )
 from admitone.core.durations import format_duration, parse_duration_ms
 from admitone.core.errors import ConfigurationError
+from admitone.core.merkle import MerkleTree, leaf_hash
 from admitone.core.segment_times import (
     interval_of,
     is_droppable,
@@ -117,7 +117,10 @@ def test_other_durations_are_refused(text: str) -> None:
 
 
 def merkle_root(leaves: Iterable[bytes]) -> bytes:
-    return merkle_root_of([merkle_leaf(leaf) for leaf in leaves])
+    tree = MerkleTree()
+    for leaf in leaves:
+        tree.add(leaf_hash(leaf))
+    return tree.root()
 
 
 def test_merkle_roots_depend_on_every_leaf_and_their_order() -> None:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from admitone.core.wire import producer_id
-from admitone.ledger.model import Source, SourceInfo
+from admitone.ledger.model import RELEASE_DOOR, Source, SourceInfo
 from admitone.transport.port import Topic
 
 STREAM: Final = "stream"
 SYNCHRONOUS_DOOR: Final = "synchronous"
-RELEASE_DOOR: Final = "release"
 LATE: Final = "late"
 """What the producers of late publishes are named after."""
 DOOR: Final = "door"

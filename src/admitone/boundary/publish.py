@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,21 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.boundary.read import ReadBlock
-from admitone.core.decisions import CODE_OF_VERDICT, RULES_VERSION, Verdict
+from admitone.core.decisions import CODE_OF_VERDICT, Verdict
 from admitone.core.errors import IntegrityError, NotFound, Unreadable
 from admitone.core.routing import Route
 from admitone.core.wire import (
-    ADMITTED_HEADERS,
     OFFSET,
     Header,
+    admitted_headers,
     decode,
     encode,
-    one_array,
     positions_of,
 )
 from admitone.ledger.model import Block, Destination, Source
-from admitone.transport.headers import listed
-from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Topic, Transport
+from admitone.transport.headers import after_headers
+from admitone.transport.port import OUTGOING_SCHEMA, Topic, Transport
 from admitone.transport.topic_contract import still_there
 
 Parts = dict[str, tuple[np.ndarray, pa.Table]]
@@ -96,7 +95,9 @@ class Outgoing:
                 facts["partition"],
                 key,
                 records["value"],
-                _headers(facts, business_keys, block, extra),
+                admitted_headers(
+                    facts, business_keys, block.rules, block.claimed_at, block.block_id, extra
+                ),
             ],
             names=OUTGOING_SCHEMA.names,
         )
@@ -110,62 +111,12 @@ def _taken(table: pa.Table, rows: np.ndarray) -> pa.Table:
     return table if len(rows) == table.num_rows else table.take(pa.array(rows))
 
 
-def after_headers(came: pa.ChunkedArray, leaving: pa.Table) -> pa.Table:
-    """Return outgoing records whose headers follow those they came with: of several the last one counts."""
-    came = came.combine_chunks()
-    entries = came.flatten()
-    kept = np.asarray(pc.not_equal(entries.field(0), Header.ORIGIN))
-    if not kept.any():
-        return leaving
-    leaving = listed(leaving)
-    added = leaving["headers"].combine_chunks()
-    rows = np.concatenate(
-        [
-            np.asarray(came.value_parent_indices())[kept],
-            np.asarray(added.value_parent_indices()),
-        ]
-    )
-    order = np.argsort(rows, kind="stable")
-    joined = pa.concat_arrays([entries.filter(pa.array(kept)), added.flatten()])
-    edges = np.searchsorted(rows[order], np.arange(len(came) + 1))
-    column = pa.ListArray.from_arrays(
-        pa.array(edges, pa.int32()), joined.take(pa.array(order)), type=HEADERS_TYPE
-    )
-    index = leaving.schema.get_field_index("headers")
-    return leaving.set_column(index, pa.field("headers", HEADERS_TYPE), column)
-
-
 def origins_of(headers: pa.ChunkedArray) -> list[bytes]:
     """Return the original position that each released delivery names."""
     return [
         next(entry["value"] for entry in entries if entry["key"] == Header.ORIGIN)
         for entries in headers.to_pylist()
     ]
-
-
-def _headers(
-    facts: pa.Table, business_keys: pa.Array, block: Block, extra: Mapping[str, pa.Array]
-) -> pa.StructArray:
-    """Return every record's headers, column by column."""
-    size = facts.num_rows
-    columns = {
-        Header.IDENTITY: facts["identity"],
-        Header.RUN: facts["run"].cast(pa.string()),
-        Header.CLASS: facts["class"].cast(pa.string()),
-        Header.EVENT_ID: facts["event_id"],
-        Header.PAYLOAD_HASH: facts["payload_hash"],
-        Header.RULES: pa.repeat(pa.scalar(b"%d" % RULES_VERSION), size),
-        Header.BUSINESS_KEY: business_keys,
-        Header.ADMITTED_AT: pa.repeat(pa.scalar(b"%d" % block.claimed_at), size),
-        Header.EVENT_TIME: facts["event_time"].cast(pa.string()),
-        Header.STREAM_TIME: facts["stream_time"].cast(pa.string()),
-        Header.BLOCK: pa.repeat(pa.scalar(b"%d" % block.block_id), size),
-        **extra,
-    }
-    names = [*ADMITTED_HEADERS, *extra]
-    return pa.StructArray.from_arrays(
-        [one_array(columns[name].cast(pa.binary())) for name in names], names=names
-    )
 
 
 def destinations_of(transport: Transport, topics: Sequence[str]) -> tuple[Destination, ...]:

@@ -22,13 +22,13 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from admitone.boundary.partition import OwnedPartition
-from admitone.boundary.producers import RELEASE_DOOR, release_door_of, release_source
+from admitone.boundary.producers import release_door_of, release_source
 from admitone.boundary.publish import Outgoing, origins_of
 from admitone.boundary.read import ReadBlock, numbered
 from admitone.core.decisions import REASON_CODES, VERDICT_CODES, Action, Reason, Verdict
 from admitone.core.errors import AdmitoneError
 from admitone.core.wire import Header, StreamMetadata, header_list, run_header
-from admitone.ledger.model import Block, Filter, Mark, Source, SourceInfo
+from admitone.ledger.model import RELEASE_DOOR, Block, Filter, Mark, Source, SourceInfo
 
 if TYPE_CHECKING:
     from admitone.boundary.admission import Boundary

@@ -7,25 +7,13 @@ from admitone.core.envelope import EnvelopeRules
 from admitone.core.errors import ConfigurationError
 from admitone.core.keys import KeyRule
 from admitone.core.records import RecordRules
-from admitone.core.routing import Route
 from admitone.governance.registry import Validators, schemas
+from admitone.governance.topic_routes import envelope_routes, record_route
 from admitone.settings import Settings
-
-_ROOTS = ("metadata", "payload")
 
 
 def envelope_rules(settings: Settings) -> EnvelopeRules:
     """Return what an envelope must look like under these settings."""
-    routes = tuple(
-        Route(
-            entry.topic,
-            entry.partitions,
-            tuple(_path(field) for field in entry.key_fields),
-            by_source=entry.partitioner == "source",
-            business_keyed=entry.record_key == "business_key",
-        )
-        for entry in settings.topics
-    )
     validators = schemas(settings.schemas.texts)
     _refuse_unknown_types(settings, validators)
     return EnvelopeRules(
@@ -33,7 +21,7 @@ def envelope_rules(settings: Settings) -> EnvelopeRules:
         max_event_bytes=settings.pipeline.max_event_bytes,
         future_tolerance_ms=settings.pipeline.future_tolerance,
         retention_ms=settings.dedup.retention,
-        routes=routes,
+        routes=envelope_routes(settings),
         route_of_type={
             event_type: index
             for index, entry in enumerate(settings.topics)
@@ -57,7 +45,6 @@ def _refuse_unknown_types(settings: Settings, validators: Validators) -> None:
 def record_rules(settings: Settings) -> RecordRules:
     """Return what a record of a dedup pipeline must look like under these settings."""
     dedup = settings.dedup
-    route = Route(dedup.destination, dedup.partitions, (), by_source=True, keeps_record=True)
     return RecordRules(
         run_id=dedup.run_id,
         key=KeyRule.of(dedup.key, dedup.key_fields),
@@ -66,7 +53,7 @@ def record_rules(settings: Settings) -> RecordRules:
         max_event_bytes=settings.pipeline.max_event_bytes,
         future_tolerance_ms=settings.pipeline.future_tolerance,
         retention_ms=dedup.retention,
-        routes=(route,),
+        routes=(record_route(settings),),
     )
 
 
@@ -76,13 +63,3 @@ def replay_rules(settings: Settings) -> ReplayRules | None:
     if not transport.filter_replays:
         return None
     return ReplayRules(frozenset(transport.producers), transport.strict_keys)
-
-
-def _path(field: str) -> tuple[str, ...]:
-    path = tuple(field.split("."))
-    if path[0] not in _ROOTS or len(path) < 2:
-        raise ConfigurationError(
-            f"Expected a key field such as metadata.partitionKey or payload.merchantId, got {field!r}.",
-            "start it with metadata. or payload.",
-        )
-    return path

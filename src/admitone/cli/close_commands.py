@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from admitone.cli.output import (
+    Author,
     Home,
     Json,
+    author_of,
     err,
     escape,
     number,
@@ -18,12 +20,14 @@ from admitone.cli.output import (
     table,
     tick,
 )
+from admitone.core.durations import parse_duration_ms
 from admitone.core.errors import IntegrityError, RunIsRed
 
 if TYPE_CHECKING:
     from admitone.core.closure import Gate
     from admitone.evidence.audit.closing import Closing
     from admitone.evidence.audit.verify import Verification
+    from admitone.ops.close import AttemptsDocument
 
 
 def close(
@@ -36,14 +40,35 @@ def close(
             help="Close although this required family has no admissions; may be repeated.",
         ),
     ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="First wait until what lies on the raw log is decided.")
+    ] = False,
+    patience: Annotated[
+        str, typer.Option(help="How long --wait waits.", metavar="DURATION")
+    ] = "10m",
+    history: Annotated[
+        bool,
+        typer.Option("--history", help="Only show every try at closing it, with its blockers."),
+    ] = False,
+    author: Author = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
     """Close a run; while it is red, list the blockers and exit with 5."""
     from admitone.ops import close as ops
+    from admitone.ops.unread import unread, wait_until_read
 
-    with err().status("checking"):
-        closing = ops.close(stores_at(home), run_id, waive or (), dry_run=dry_run)
+    stores = stores_at(home)
+    if history:
+        present(ops.attempts(stores, run_id), as_json, _print_attempts)
+        return
+    with err().status("checking") as status:
+        if wait:
+            wait_until_read(stores, run_id, _seconds(patience), status.update)
+        left = unread(stores, run_id)
+        if left.any:
+            err().print(f"{left}: a closed run refuses them; --wait waits until they are decided")
+        closing = ops.close(stores, run_id, waive or (), author_of(author), dry_run=dry_run)
     present(closing, as_json, _print_closing)
     if closing.refused:
         raise typer.Exit(RunIsRed.exit_code) if as_json or dry_run else closing.refusal()
@@ -58,6 +83,13 @@ def verify(
             help="First write evidence that is pending, missing or damaged, where that is possible.",
         ),
     ] = False,
+    head: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HASH",
+            help="A head that was kept elsewhere: the chain of closings must hold it.",
+        ),
+    ] = None,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
@@ -65,7 +97,7 @@ def verify(
     from admitone.ops import close as ops
 
     with err().status("comparing"):
-        found = ops.verify(stores_at(home), run_id, repair=repair)
+        found = ops.verify(stores_at(home), run_id, repair=repair, head=head)
     present(found, as_json, print_verification)
     if not found.verified:
         raise typer.Exit(IntegrityError.exit_code) if as_json else _failure(found)
@@ -78,8 +110,35 @@ def _print_closing(closing: Closing) -> None:
     elif closing.artifact is not None:
         root = closing.artifact["merkle_root"]
         typer.echo(f"run {closing.gate.run_id} closed, merkle root {root}")
+        typer.echo(f"head {closing.head}")
+        for each in closing.untold:
+            err().print(f"not told of the head: {escape(each)}", soft_wrap=True)
     for path in closing.set_aside:
         typer.echo(f"set aside  {path}")
+
+
+def _print_attempts(found: AttemptsDocument) -> None:
+    shown = table("when", "author", "", "blockers")
+    for attempt in found["attempts"]:
+        blockers = [each for check in attempt["gate"]["checks"] for each in check["blockers"]]
+        said = "\n".join(f"{each['count']} {each['what']}" for each in map(_plain, blockers))
+        outcome = "closed" if attempt["closed"] else "red"
+        shown.add_row(attempt["at"] or "", escape(attempt["author"]), outcome, escape(said))
+    out().print(f"run {escape(found['run_id'])}")
+    out().print(shown)
+
+
+def _plain(blocker: object) -> dict[str, Any]:
+    """Return a blocker as it was kept: a document."""
+    assert isinstance(blocker, dict)
+    return blocker
+
+
+def _seconds(duration: str) -> float:
+    try:
+        return parse_duration_ms(duration) / 1_000
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--patience") from None
 
 
 def print_gate(gate: Gate) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -94,21 +93,3 @@ class Gate:
                 for check in self.checks
             ],
         }
-
-
-def merkle_leaf(leaf: bytes) -> bytes:
-    """Return the hash of a leaf; it can never be taken for one of a node."""
-    return hashlib.sha256(b"\x00" + leaf).digest()
-
-
-def merkle_root_of(level: list[bytes]) -> bytes:
-    """Return the root over leaves that are hashed already, in the order given."""
-    if not level:
-        return hashlib.sha256(b"").digest()
-    while len(level) > 1:
-        paired = [
-            hashlib.sha256(b"\x01" + left + right).digest()
-            for left, right in zip(level[::2], level[1::2], strict=False)
-        ]
-        level = paired + ([level[-1]] if len(level) % 2 else [])
-    return level[0]

@@ -155,6 +155,40 @@ def positions_of(keys: Any, headers: Any) -> pa.BinaryArray:
     return pc.replace_with_mask(keys, pa.array(named), replacing)
 
 
+def admitted_headers(
+    facts: pa.Table,
+    business_keys: pa.Array,
+    rules: int,
+    admitted_at: int,
+    block_id: int,
+    extra: Mapping[str, pa.Array],
+) -> pa.StructArray:
+    """Return the headers of admitted records, column by column, from what a block's facts say of them."""
+    size = facts.num_rows
+    columns = {
+        Header.IDENTITY: facts["identity"],
+        Header.RUN: facts["run"].cast(pa.string()),
+        Header.CLASS: facts["class"].cast(pa.string()),
+        Header.EVENT_ID: facts["event_id"],
+        Header.PAYLOAD_HASH: facts["payload_hash"],
+        Header.RULES: _repeated(rules, size),
+        Header.BUSINESS_KEY: business_keys,
+        Header.ADMITTED_AT: _repeated(admitted_at, size),
+        Header.EVENT_TIME: facts["event_time"].cast(pa.string()),
+        Header.STREAM_TIME: facts["stream_time"].cast(pa.string()),
+        Header.BLOCK: _repeated(block_id, size),
+        **extra,
+    }
+    names = [*ADMITTED_HEADERS, *extra]
+    return pa.StructArray.from_arrays(
+        [one_array(columns[name].cast(pa.binary())) for name in names], names=names
+    )
+
+
+def _repeated(number: int, size: int) -> pa.Array:
+    return pa.repeat(pa.scalar(b"%d" % number), size)
+
+
 def header_column(headers: Any, name: str) -> tuple[Longs, pa.Array]:
     """Return the rows that have a header, and its bytes there."""
     headers = one_array(headers)

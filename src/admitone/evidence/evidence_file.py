@@ -2,7 +2,8 @@
 
     runs/<run>/<kind>/<first block>-<hash of all blocks>.parquet
     runs/<run>/<kind>/r<first resolution>-<hash of all resolutions>.parquet
-    runs/<run>/closure.json
+    runs/<run>/closure.json    the artifact of its closing
+    runs/<run>/seal.json       what was signed of it
 
 A file's name says what it was made from, so writing it again after a crash replaces it by the same rows, and two
 writers with other groups never write the same file.
@@ -19,13 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from admitone.core.errors import IntegrityError, NotFound
-from admitone.evidence.evidence_rows import SCHEMAS
+from admitone.evidence.evidence_rows import ADDED_COLUMNS, SCHEMAS
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.set_aside import write_beside
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import EvidenceFile
 
-CLOSURE = "closure.json"
+CLOSURE, SEAL = "closure.json", "seal.json"
 _LONGEST_NAME = 160
 _REPEATING = {
     "event_class", "verdict", "reason", "source_producer", "source_partition", "bus_topic",
@@ -48,6 +49,11 @@ def run_folder(run_id: str) -> str:
 def closure_path(run_id: str) -> str:
     """Return where a run's closing artifact lies."""
     return f"{run_folder(run_id)}/{CLOSURE}"
+
+
+def seal_path(run_id: str) -> str:
+    """Return where the signed statement of a run's closing lies."""
+    return f"{run_folder(run_id)}/{SEAL}"
 
 
 def is_ours(run_id: str, path: str) -> bool:
@@ -112,6 +118,10 @@ def to_parquet(rows: pa.Table) -> bytes:
 
 
 def from_parquet(data: bytes, kind: str) -> pa.Table:
-    """Return the rows that a file's bytes hold."""
+    """Return the rows that a file's bytes hold; those of an older version lack the columns that were added since."""
     with pq.ParquetFile(pa.BufferReader(data)) as file:
-        return file.read().cast(SCHEMAS[kind])
+        rows = file.read()
+    added = ADDED_COLUMNS.get(kind, ())
+    missing = [name for name in added if name not in rows.column_names]
+    wanted = [field for field in SCHEMAS[kind] if field.name not in missing]
+    return rows.cast(pa.schema(wanted))

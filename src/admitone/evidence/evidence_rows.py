@@ -12,12 +12,13 @@ written again and holds the same rows.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from admitone.core.decisions import CODE_OF_VERDICT, REASON_CODES, VERDICT_CODES, Verdict
+from admitone.core.decisions import CODE_OF_VERDICT, REASON_CODES, VERDICT_CODES, Action, Verdict
 from admitone.ledger.decision_rows import Positions
 from admitone.ledger.model import Block, Resolution
 from admitone.ledger.outcomes import Columns
@@ -93,6 +94,7 @@ SCHEMAS = {
             *_POSITION,
             *_BUS,
             ("stream_time", pa.int64()),
+            ("key", pa.binary()),
             ("value", pa.binary()),
             ("headers", HEADERS_TYPE),
         ]
@@ -116,15 +118,34 @@ SCHEMAS = {
         ]
     ),
 }
+ADDED_COLUMNS = {ARCHIVE: ("key",)}
+"""What files of older versions do not have."""
 ORIGINAL_COLUMNS = ("key", "value", "headers")
 """What a row has from the delivery itself and not from the ledger's columns."""
 _FIRST_COLUMNS = ("first_producer", "first_partition", "first_offset")
+
+
+class AdmittedRows(NamedTuple):
+    """Admissions of one run that a block, or a resolution of it, placed on the log."""
+
+    block: Block
+    facts: pa.Table
+    topics: list[str]
+    bus_offsets: npt.NDArray[np.int64]
+    ordinals: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+    """Which of all admissions, of any run, each one is: late publishes are numbered by it."""
+    action: Action | None
+    """How a resolution found out; None where the block itself says so."""
+    published_at: int | None
 
 
 class DeliveryRows:
     """Deliveries of a block with what was decided about them, and the evidence that follows from it."""
 
     kinds: ClassVar[tuple[str, ...]]
+    action: Action | None = None
+    published_at: int | None = None
 
     def __init__(
         self,
@@ -136,6 +157,7 @@ class DeliveryRows:
         constants: dict[str, Any],
     ) -> None:
         self.block = block
+        self._facts = facts
         self._ordinals = ordinals
         self._verdict = decided["verdict"].to_numpy()
         runs = facts["run"].combine_chunks()
@@ -203,6 +225,25 @@ class DeliveryRows:
             [made[field.name].cast(field.type) for field in fields], schema=pa.schema(fields)
         )
 
+    def admitted(self, run: str) -> AdmittedRows:
+        """Return the admissions of a run that have a place on the log, in the order of their archive's rows."""
+        admitted = self._verdict == _ADMITTED
+        numbers = np.cumsum(admitted) - 1
+        placed = np.asarray(self._columns["bus_offset"].is_valid())
+        rows = self._chosen(ARCHIVE, run)
+        rows = rows[placed[rows]]
+        taken = pa.array(rows)
+        return AdmittedRows(
+            self.block,
+            self._facts.take(taken),
+            self._columns["bus_topic"].take(taken).to_pylist(),
+            self._columns["bus_offset"].take(taken).to_numpy(),
+            self._ordinals[rows],
+            numbers[rows],
+            self.action,
+            self.published_at,
+        )
+
     def hashes(self, kind: str, run: str) -> tuple[pa.Array, pa.Array]:
         """Return the identities and the payload hashes of the rows that `make` returns."""
         taken = pa.array(self._chosen(kind, run))
@@ -231,6 +272,7 @@ class BlockRows(DeliveryRows):
     def __init__(self, block: Block, columns: Columns) -> None:
         facts, verdicts, bus = columns
         self._verdicts = verdicts
+        self.published_at = block.published_at
         super().__init__(
             block,
             facts,
@@ -266,6 +308,7 @@ class ResolutionRows(DeliveryRows):
 
     def __init__(self, resolution: Resolution, block: Block, columns: Columns) -> None:
         ordinals = resolution.changes["ordinal"].to_numpy()
+        self.action, self.published_at = resolution.action, resolution.published_at
         super().__init__(
             block,
             columns[0].take(pa.array(ordinals)),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any, Final
+
+import orjson
 
 from admitone.core.decisions import BlockState
 from admitone.ledger.model import Block, Destination, Source
@@ -12,7 +16,7 @@ from admitone.ledger.store import Row, Rows
 SELECT_BLOCK: Final = (
     "SELECT block.block_id, block.producer_id, block.partition, after_offset, first_offset, last_offset, deliveries,"
     " block.epoch, block.state, rules, claimed_at, decided_at, published_at, destinations, refused, runs,"
-    " evidence_hash, awaits_operator FROM block"
+    " evidence_hash, row_hash, read_back, awaits_operator FROM block"
 )
 
 
@@ -20,7 +24,8 @@ def block_from(rows: Rows, row: Row) -> Block:
     """Return the block of a row that `SELECT_BLOCK` found."""
     (
         block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
-        decided_at, published_at, destinations, refused, runs, evidence_hash, awaits_operator,
+        decided_at, published_at, destinations, refused, runs, evidence_hash, row_hash, read_back,
+        awaits_operator,
     ) = row  # fmt: skip
     return Block(
         block_id=block_id,
@@ -39,6 +44,8 @@ def block_from(rows: Rows, row: Row) -> Block:
         refused=tuple(rows.loaded(refused)),
         runs={rows.name(run): count for run, count in rows.loaded(runs).items()},
         evidence_hash=evidence_hash,
+        row_hash=row_hash,
+        read_back=bool(read_back),
         awaits_operator=bool(awaits_operator),
     )
 
@@ -48,3 +55,17 @@ def destinations_from(places: Sequence[Any]) -> tuple[Destination, ...]:
     return tuple(
         Destination(topic, topic_id, kind, tuple(ends)) for topic, topic_id, kind, ends in places
     )
+
+
+def row_digest(block: Block) -> bytes:
+    """Return the hash over what a decided block's row says for good: what happens to it later is not in it.
+
+    With it goes the hash over its columns, so that one vouches for both.
+    """
+    said = [
+        block.block_id, *block.source, block.after, block.first_offset, block.last_offset, block.deliveries,
+        block.epoch, block.rules, block.claimed_at, block.decided_at, block.published_at, block.read_back,
+        [astuple(place) for place in block.destinations], sorted(block.runs.items()),
+        (block.evidence_hash or b"").hex(),
+    ]  # fmt: skip
+    return hashlib.sha256(orjson.dumps(said)).digest()

@@ -15,6 +15,7 @@ import pyarrow as pa
 from admitone.core.decisions import BlockState
 from admitone.core.errors import MarkMoved
 from admitone.infra.crash_points import crash_point
+from admitone.ledger.block_rows import row_digest
 from admitone.ledger.claims import (
     Holder,
     Prepared,
@@ -107,6 +108,12 @@ def conclude_block(
     put_back(rows, store, block.block_id, outcome.refused)
     resolved = _resolved(rows, followed(planned, block.block_id))
     verdicts, bus = concluded(block.block_id, facts, planned, outcome, resolved)
+    decided = replace(
+        block,
+        decided_at=outcome.decided_at,
+        published_at=outcome.published_at,
+        evidence_hash=logical_digest(facts, verdicts, bus),
+    )
     changed = rows.conclude(
         block,
         pack(verdicts) if not verdicts.equals(planned) else None,
@@ -116,7 +123,8 @@ def conclude_block(
             "decided_at": outcome.decided_at,
             "published_at": outcome.published_at,
             "refused": list(outcome.refused),
-            "evidence_hash": logical_digest(facts, verdicts, bus),
+            "evidence_hash": decided.evidence_hash,
+            "row_hash": row_digest(decided),
             **asdict(Summary.of(verdicts)),
         },
     )
@@ -208,10 +216,10 @@ def _insert_block(rows: Rows, prepared: Prepared) -> tuple[int, int]:
     claim = prepared.claim
     row = rows.first(
         "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset, deliveries,"  # noqa: S608
-        " epoch, rules, claimed_at, destinations, runs)"
-        f" VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {rows.now_ms}, %s, %s) RETURNING block_id, claimed_at",
+        " epoch, rules, claimed_at, read_back, destinations, runs)"
+        f" VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {rows.now_ms}, %s, %s, %s) RETURNING block_id, claimed_at",
         *claim.source, claim.after.offset, prepared.first_offset, prepared.last_offset,
-        claim.facts.num_rows, claim.epoch, claim.rules,
+        claim.facts.num_rows, claim.epoch, claim.rules, int(claim.reads_back),
         stored_destinations(claim.destinations),
         Document({rows.text(run): count for run, count in prepared.runs.items()}),
     )  # fmt: skip

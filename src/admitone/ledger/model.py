@@ -16,6 +16,8 @@ from admitone.core.segment_times import Segment, segment_for
 NOTHING_DECIDED = -1
 ADMISSION_STORE = "admission"
 """The keys that all boundaries on a ledger share; each dedup pipeline has a store of its own."""
+RELEASE_DOOR = "release"
+"""The door of deliveries that are released from quarantine."""
 IDLE_AFTER_MS = 600_000
 NEVER_FORGOTTEN = ", ".join(
     repr(str(state)) for state in (BlockState.IN_FLIGHT, BlockState.AMBIGUOUS, BlockState.RETRACTED)
@@ -96,6 +98,11 @@ class Claim:
     database: str | None = None
     """Which database held the ledger when it was compared with the log; None where that does not matter."""
 
+    @property
+    def reads_back(self) -> bool:
+        """Tell whether its deliveries were decided before, by a ledger that is lost."""
+        return self.after_closing is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
@@ -141,6 +148,10 @@ class Block:
     refused: tuple[int, ...]
     runs: Mapping[str, int]
     evidence_hash: bytes | None
+    row_hash: bytes | None = None
+    """SHA-256 over what its row says for good; blocks of older versions have none."""
+    read_back: bool = False
+    """It was put back from the log, which names it by the numbers and moments of a ledger that is lost."""
     awaits_operator: bool = False
     """The ledger was restored, and an operator may have given it up since the copy: only an operator publishes it."""
 
@@ -317,6 +328,42 @@ class EvidenceFile:
     """Hash over the logical rows, which a rewritten file must have again."""
     checksum: bytes
     """SHA-256 over the file's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at closing a run: who made it, when, and the gate as it was then."""
+
+    run_id: str
+    at: int
+    author: str
+    closed: bool
+    document: str
+    """JSON, as the audit made it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedClosing:
+    """A closing in the chain of all closings of a ledger."""
+
+    number: int
+    """From 1 on, without a gap."""
+    run_id: str
+    statement: bytes
+    """What was closed and which closing came before it, as canonical JSON."""
+    seal: str | None
+    """Who signed the statement, as JSON; None where the configuration says that nobody does."""
+    head: bytes
+    """SHA-256 over the statement: the next one names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closure:
+    """What closes a run."""
+
+    attempt: Attempt
+    artifact: bytes
+    closing: ChainedClosing | None = None
 
 
 @dataclass(frozen=True, slots=True)

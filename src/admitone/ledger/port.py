@@ -26,10 +26,13 @@ from admitone.ledger.model import (
     IDLE_AFTER_MS,
     AcceptedTopic,
     Anomaly,
+    Attempt,
     Block,
     Blocked,
+    ChainedClosing,
     Claim,
     Claimed,
+    Closure,
     Decided,
     Destination,
     EvidenceFile,
@@ -82,6 +85,12 @@ class LedgerReader(Protocol):
     def last_blocks(self) -> list[Block]:
         """Return the block of each source that reaches furthest, whatever became of it."""
 
+    def decided_rows(self) -> Iterator[Block]:
+        """Yield the rows of all decided blocks, source by source, in the order of their offsets."""
+
+    def blocks_in(self, topic: str, partition: int, first: int, last: int) -> list[int]:
+        """Return the decided blocks that have records within a stretch of the log."""
+
     def columns(self, block_id: int) -> tuple[pa.Table, pa.Table, pa.Table | None]:
         """Return a block's facts, verdicts and bus columns, as they were first decided."""
 
@@ -127,6 +136,12 @@ class LedgerReader(Protocol):
 
     def closure(self, run_id: str) -> bytes | None:
         """Return the closing artifact of a run."""
+
+    def attempts(self, run_id: str) -> list[Attempt]:
+        """Return every try at closing a run, oldest first."""
+
+    def closings(self) -> list[ChainedClosing]:
+        """Return the chain of all closings, oldest first."""
 
     def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
         """Return every acceptance of topics of a cluster, oldest first: of each topic the last one counts."""
@@ -286,8 +301,14 @@ class Ledger(LedgerReader, Protocol):
         It waits for claims that are under way, so that what is checked afterwards holds everything up to it.
         """
 
-    def close_run(self, run_id: str, artifact: bytes, newest_block: int) -> None:
-        """Close a run, unless a block was claimed for it after the newest one that was checked."""
+    def note_attempt(self, attempt: Attempt) -> None:
+        """Keep a try at closing a run that the gate refused."""
+
+    def close_run(self, closure: Closure, newest_block: int) -> None:
+        """Close a run, unless a block was claimed for it after the newest one that was checked; keep the try.
+
+        `RunIsRed`, too, when another closing took its number in the chain meanwhile.
+        """
 
     def begin_reading_back(self, pipeline: str, ends: KnownEnds, at: int) -> None:
         """Note from which ends the log is read back for a pipeline; the ends of a note that is there stand."""

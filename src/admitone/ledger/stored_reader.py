@@ -22,7 +22,9 @@ from admitone.ledger.model import (
     ANYTHING,
     AcceptedTopic,
     Anomaly,
+    Attempt,
     Block,
+    ChainedClosing,
     Decided,
     EvidenceFile,
     Filter,
@@ -120,6 +122,42 @@ def last_blocks(rows: Rows) -> list[Block]:
         " ORDER BY last.first_offset DESC, last.block_id DESC LIMIT 1)"
     )
     return [block_from(rows, row) for row in found]
+
+
+def blocks_in(rows: Rows, topic: str, partition: int, first: int, last: int) -> list[int]:
+    """Return the decided blocks that have records within a stretch of the log."""
+    return _numbers(
+        rows,
+        "SELECT DISTINCT block_id FROM place WHERE topic = %s AND partition = %s"
+        " AND first_offset <= %s AND last_offset >= %s ORDER BY block_id",
+        topic, partition, last, first,
+    )  # fmt: skip
+
+
+def attempts_of(rows: Rows, run_id: str) -> list[Attempt]:
+    """Return every try at closing a run, oldest first."""
+    found = rows.all(
+        f"SELECT at, author, closed, document FROM closing_attempt WHERE {rows.run_key} = %s ORDER BY number",  # noqa: S608
+        rows.key_of_run(run_id),
+    )
+    return [
+        Attempt(run_id, at, rows.name(author), bool(closed), rows.name(document))
+        for at, author, closed, document in found
+    ]
+
+
+def closings_of(rows: Rows) -> list[ChainedClosing]:
+    """Return the chain of all closings, oldest first."""
+    found = rows.all(
+        f"SELECT number, run_id, statement, seal, head FROM closing LEFT JOIN run USING ({rows.run_key})"  # noqa: S608
+        " ORDER BY number"
+    )
+    return [
+        ChainedClosing(
+            number, rows.name(run or ""), bytes(statement), None if seal is None else rows.name(seal), bytes(head)
+        )
+        for number, run, statement, seal, head in found
+    ]  # fmt: skip
 
 
 def columns_of(rows: Rows, block_id: int) -> Columns:
@@ -299,6 +337,9 @@ class StoredReader:
     blocks = reading(blocks_of)
     last_blocks = reading(last_blocks)
     columns = reading(columns_of)
+    blocks_in = reading(blocks_in)
+    attempts = reading(attempts_of)
+    closings = reading(closings_of)
     resolutions = reading(resolutions_of)
     late = reading(late_plan)
     late_numbers = reading(late_numbers)
@@ -333,6 +374,13 @@ class StoredReader:
                 block = block_from(rows, row)
                 columns = columns_of(rows, block.block_id)
                 yield standing(block, columns, resolutions_of(rows, [block.block_id]))
+
+    def decided_rows(self) -> Iterator[Block]:
+        """Yield the rows of all decided blocks, source by source, in the order of their offsets."""
+        with self._store.snapshot() as rows:
+            order = "ORDER BY producer_id, partition, first_offset, block_id"
+            for row in rows.stream(f"{SELECT_BLOCK} WHERE {IS_DECIDED} {order}"):
+                yield block_from(rows, row)
 
     def close(self) -> None:
         """Close this thread's connection."""

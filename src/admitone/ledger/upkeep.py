@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from admitone.core.errors import NotFound, RunIsRed
-from admitone.ledger.model import AcceptedTopic, EvidenceFile
+from admitone.ledger.model import AcceptedTopic, Attempt, ChainedClosing, Closure, EvidenceFile
 from admitone.ledger.sources import database_of
 from admitone.ledger.store import Rows, Store
 
@@ -98,21 +98,48 @@ def newest_block_of(rows: Rows, run_id: str) -> int:
     return int(row[0]) if row else 0
 
 
-def close_run(rows: Rows, run_id: str, artifact: bytes, newest_block: int) -> None:
+def note_attempt(rows: Rows, attempt: Attempt) -> None:
+    """Keep a try at closing a run."""
+    rows.change(
+        f"INSERT INTO closing_attempt ({rows.run_key}, at, author, closed, document) VALUES (%s, %s, %s, %s, %s)",  # noqa: S608
+        rows.key_of_run(attempt.run_id), attempt.at, rows.text(attempt.author), int(attempt.closed),
+        rows.text(attempt.document),
+    )  # fmt: skip
+
+
+def close_run(rows: Rows, closure: Closure, newest_block: int) -> None:
     """Close a run, unless a block was claimed for it after the newest one that was checked, or is in flight."""
-    closed = 0
-    if newest_block_of(rows, run_id) == newest_block:
+    closed, run_id = 0, closure.attempt.run_id
+    if newest_block_of(rows, run_id) == newest_block and _is_next(rows, closure.closing):
         condition, values = rows.holds_run(run_id)
         closed = rows.change(
             f"UPDATE run SET state = 'CLOSED', artifact = %s WHERE {rows.run_key} = %s AND state = 'OPEN'"  # noqa: S608
             f" AND NOT EXISTS (SELECT 1 FROM block WHERE state = 'IN_FLIGHT' AND {condition})",
-            artifact, rows.key_of_run(run_id), *values,
+            closure.artifact, rows.key_of_run(run_id), *values,
         )  # fmt: skip
     if closed != 1:
         raise RunIsRed(
-            f"Run {run_id!r} took deliveries, or was closed, while it was being checked.",
+            f"Run {run_id!r} took deliveries, or a run was closed, while it was being checked.",
             f"admitone close {run_id}",
         )
+    note_attempt(rows, closure.attempt)
+    if closure.closing is not None:
+        added = closure.closing
+        rows.change(
+            f"INSERT INTO closing (number, {rows.run_key}, statement, seal, head) VALUES (%s, %s, %s, %s, %s)",  # noqa: S608
+            added.number, rows.key_of_run(run_id), added.statement,
+            None if added.seal is None else rows.text(added.seal), added.head,
+        )  # fmt: skip
+
+
+def _is_next(rows: Rows, added: ChainedClosing | None) -> bool:
+    """Tell whether a closing follows the last one in the chain."""
+    if added is None:
+        return True
+    rows.lock("closings")
+    row = rows.first("SELECT coalesce(max(number), 0) FROM closing")
+    assert row is not None
+    return bool(row[0] + 1 == added.number)
 
 
 def accept_topic(rows: Rows, accepted: AcceptedTopic) -> bool:

@@ -24,6 +24,7 @@ from admitone.settings.boundary import (
     SchemaSettings,
 )
 from admitone.settings.runtime import ServiceSettings, SparkSettings
+from admitone.settings.signing import ClosingSettings, KeySettings
 from admitone.settings.transport import DEFAULT_TOPICS, TopicSettings, TransportSettings
 
 
@@ -44,6 +45,8 @@ class Settings(BaseSettings):
     transport: TransportSettings = TransportSettings()
     ledger: LedgerSettings = LedgerSettings()
     evidence: EvidenceSettings = EvidenceSettings()
+    closing: ClosingSettings = ClosingSettings()
+    keys: KeySettings = KeySettings()
     results: ResultsSettings = ResultsSettings()
     history: HistorySettings = HistorySettings()
     dedup: DedupSettings = DedupSettings()

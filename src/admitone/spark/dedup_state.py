@@ -18,7 +18,6 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from admitone.boundary.publish import after_headers
 from admitone.core.keys import KeyRule
 from admitone.core.wire import Header
 from admitone.settings import Settings
@@ -30,6 +29,7 @@ from admitone.spark.log_stream import begin_at, log_stream
 from admitone.spark.query_companion import QueryCompanion, start_query
 from admitone.spark.rocksdb import state_metrics, use_rocksdb
 from admitone.transport import open_transport
+from admitone.transport.headers import after_headers
 from admitone.transport.port import HEADERS_TYPE, OUTGOING_SCHEMA, Transport
 from admitone.transport.topic_contract import (
     dedup_contracts,

@@ -4,7 +4,7 @@ An append writes its files first, under names nobody knows, then lists them in o
 that also checks the producer's epoch and gives out the offsets. What a crash leaves behind is an
 unlisted file, which is no part of the log.
 
-    manifest.db                    topics, partitions, producers, files, whose the topics are
+    manifest.db                    topics, partitions and where they begin, producers, files, whose the topics are
     <topic id>/<partition>/<name>.parquet   key, value, headers of consecutive records
 """
 
@@ -72,6 +72,12 @@ INSERT INTO log VALUES (lower(hex(randomblob(16))))""",
     ledger TEXT NOT NULL,
     PRIMARY KEY (pipeline, topic_id)
 ) WITHOUT ROWID""",
+    """ALTER TABLE partition ADD COLUMN start_offset INTEGER NOT NULL DEFAULT 0;
+
+UPDATE partition SET start_offset = coalesce((
+    SELECT min(base_offset) FROM file WHERE file.topic_id = partition.topic_id
+    AND file.partition = partition.partition
+), next_offset)""",
 )
 _FILE_SCHEMA = pa.schema([RECORD_SCHEMA.field(name) for name in ("key", "value", "headers")])
 _ROWS_AT_ONCE = 10_000
@@ -119,11 +125,7 @@ class FolderLog:
 
     def starts(self, topic: Topic) -> list[int]:
         """Return the first readable offset of each partition."""
-        return self._of_partitions(
-            "coalesce((SELECT min(base_offset) FROM file f WHERE f.topic_id = p.topic_id"
-            " AND f.partition = p.partition), next_offset)",
-            topic,
-        )
+        return self._of_partitions("start_offset", topic)
 
     def ends(self, topic: Topic, *, readable: bool = False) -> list[int]:
         """Return the offset after the last record of each partition."""

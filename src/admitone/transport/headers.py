@@ -11,7 +11,9 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from admitone.core.wire import Header
 from admitone.transport.port import HEADERS_TYPE
 
 Pairs = list[tuple[str, bytes]]
@@ -52,3 +54,28 @@ def pairs_of(table: pa.Table) -> Iterator[Pairs]:
     edges = np.concatenate([[0], np.cumsum(lengths)]).tolist()
     for start, end in pairwise(edges):
         yield pairs[start:end]
+
+
+def after_headers(came: pa.ChunkedArray, leaving: pa.Table) -> pa.Table:
+    """Return outgoing records whose headers follow those they came with: of several the last one counts."""
+    came = came.combine_chunks()
+    entries = came.flatten()
+    kept = np.asarray(pc.not_equal(entries.field(0), Header.ORIGIN))
+    if not kept.any():
+        return leaving
+    leaving = listed(leaving)
+    added = leaving["headers"].combine_chunks()
+    rows = np.concatenate(
+        [
+            np.asarray(came.value_parent_indices())[kept],
+            np.asarray(added.value_parent_indices()),
+        ]
+    )
+    order = np.argsort(rows, kind="stable")
+    joined = pa.concat_arrays([entries.filter(pa.array(kept)), added.flatten()])
+    edges = np.searchsorted(rows[order], np.arange(len(came) + 1))
+    column = pa.ListArray.from_arrays(
+        pa.array(edges, pa.int32()), joined.take(pa.array(order)), type=HEADERS_TYPE
+    )
+    index = leaving.schema.get_field_index("headers")
+    return leaving.set_column(index, pa.field("headers", HEADERS_TYPE), column)

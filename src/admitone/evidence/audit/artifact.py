@@ -16,7 +16,7 @@ from admitone.ledger.model import EvidenceFile, SourceInfo
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
 
-ARTIFACT_VERSION = 1
+ARTIFACT_VERSION = 2
 
 
 class MarkEntry(TypedDict):
@@ -64,16 +64,31 @@ class Parameters(TypedDict):
     topics: list[TopicEntry]
 
 
+class LogEntry(TypedDict):
+    """What of a partition was read: from the run's first place there to an offset, and what was gone of it."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    first: int
+    last: int
+    admissions: int
+    gone: int
+
+
 class Artifact(TypedDict):
     """What a run was when it was closed; stored as canonical JSON."""
 
     version: int
     run_id: str
     closed_at: int
+    author: str
     books: RunBooks
     marks: list[MarkEntry]
     merkle_root: str
     receipts: int
+    leaf: int
+    log: list[LogEntry]
     evidence: list[FileEntry]
     parameters: Parameters
     waived: list[str]
@@ -87,6 +102,7 @@ def make_artifact(
     settings: Settings,
     waived: Collection[str],
     closed_at: int,
+    author: str,
 ) -> Artifact:
     """Return the artifact of a run that is about to be closed; to be asked in the audit's own snapshot."""
     (account,) = books(ledger, gate.run_id)["runs"]
@@ -94,10 +110,13 @@ def make_artifact(
         "version": ARTIFACT_VERSION,
         "run_id": gate.run_id,
         "closed_at": closed_at,
+        "author": author,
         "books": account,
         "marks": [_mark(info) for info in ledger.sources()],
         "merkle_root": audit.files.tree.root().hex(),
         "receipts": len(audit.files.tree),
+        "leaf": audit.files.tree.leaf,
+        "log": _log(audit),
         "evidence": [file_entry(file) for file in audit.files.files],
         "parameters": _parameters(settings),
         "waived": sorted(waived),
@@ -120,6 +139,22 @@ def file_entry(file: EvidenceFile) -> FileEntry:
         "digest": file.digest.hex(),
         "checksum": file.checksum.hex(),
     }
+
+
+def _log(audit: RunAudit) -> list[LogEntry]:
+    stretches = audit.log.stretches if audit.log is not None else {}
+    return [
+        {
+            "topic": place.topic,
+            "topic_id": place.topic_id,
+            "partition": place.partition,
+            "first": stretch.first,
+            "last": stretch.last,
+            "admissions": stretch.admissions,
+            "gone": stretch.gone,
+        }
+        for place, stretch in sorted(stretches.items())
+    ]
 
 
 def _mark(info: SourceInfo) -> MarkEntry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -16,17 +16,26 @@ from admitone.core.decisions import (
     CODE_OF_VERDICT,
     DISPOSING_ACTIONS,
     REASON_CODES,
-    Action,
+    VERDICT_CODES,
     Reason,
     Verdict,
 )
+from admitone.core.identity import identity_of
 from admitone.evidence.audit.identities import keyed_sources, wrong_identities, wrong_keys
-from admitone.evidence.audit.log_audit import LogAudit
+from admitone.evidence.audit.once_audit import OnceAudit
 from admitone.evidence.audit.replay_audit import ReplayAudit
+from admitone.evidence.audit.run_on_log import RunOnLog
 from admitone.evidence.audit.scope import Scope
-from admitone.evidence.evidence_rows import SHOWN, BlockRows, ResolutionRows
+from admitone.evidence.evidence_rows import (
+    SHOWN,
+    AdmittedRows,
+    BlockRows,
+    DeliveryRows,
+    ResolutionRows,
+)
 from admitone.ledger.columns import logical_digest
 from admitone.ledger.model import Block, Decided, Filter, Resolution
+from admitone.ledger.outcomes import Columns
 from admitone.ledger.port import LedgerReader
 
 _ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
@@ -57,6 +66,10 @@ class DecisionAudit:
     """The topics that admissions went to."""
     contradictions: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
     """Deliveries that contradict an admission and were not disposed of, by identity and payload hash."""
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    """Its deliveries by verdict, recounted from the columns."""
+    deliveries: int = 0
+    """How many deliveries its blocks said at their claims they would decide."""
     seconds: int = 0
     """Duplicates and contradictions that were compared with the first admission they refer to."""
     misjudged: int = 0
@@ -81,8 +94,13 @@ class DecisionAudit:
         return 0 < self.blocks == self.deduplicated
 
 
-def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) -> DecisionAudit:
-    """Look at every decided block of a run once, and hand its places on the log over."""
+def audit_decisions(
+    scope: Scope, ledger: LedgerReader, once: OnceAudit, log: RunOnLog | None, *, archive: bool
+) -> DecisionAudit:
+    """Look at every decided block of a run once, and hand its places on the log over.
+
+    Without an archive the ledger's own columns are what identities and records are compared by.
+    """
     found = DecisionAudit()
     firsts, replays, keyed = _Firsts(ledger), ReplayAudit(ledger), keyed_sources(ledger)
     for decided in ledger.decided(Filter(run_id=scope.run_id)):
@@ -92,12 +110,14 @@ def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) ->
             found.altered.append(block.block_id)
             continue
         of_run = _of_run(facts, scope.run_id)
-        _count_evidence(found, scope, ledger, decided, resolutions, of_run)
+        first = ledger.columns(block.block_id) if resolutions else (facts, verdicts, bus)
+        _count_evidence(found, scope, decided, first, resolutions, of_run)
         if not scope.holds(block):
             continue
         found.blocks += 1
         found.deduplicated += block.source in keyed
         verdict = verdicts["verdict"].to_numpy()
+        _count(found, scope.run_id, block, verdict[of_run])
         admitted = np.flatnonzero((verdict == _ADMITTED) & of_run)
         found.ambiguous += int(np.count_nonzero((verdict == _AMBIGUOUS) & of_run))
         chosen = facts.take(pa.array(admitted))
@@ -105,16 +125,45 @@ def audit_decisions(scope: Scope, ledger: LedgerReader, log: LogAudit | None) ->
         _check_seconds(found, firsts, decided, of_run)
         replays.check(block, facts, verdicts, of_run)
         _check_quarantined(found, decided, resolutions, of_run)
-        placed = admitted[:0]
-        if bus is not None:
-            placed = admitted[np.asarray(bus["bus_offset"].is_valid())[admitted]]
-        found.unplaced += len(admitted) - len(placed)
-        if log is not None and len(placed):
-            _expect_on_log(log, ledger, decided, placed, resolutions)
+        placed = 0
+        for rows in _members(ledger, block, first, resolutions):
+            there = rows.admitted(scope.run_id)
+            placed += len(there.ordinals)
+            if log is not None:
+                log.note(there)
+            if not archive:
+                _expect(once, log, there, keyed=block.source in keyed)
+        found.unplaced += len(admitted) - placed
     found.replays, found.unexplained = replays.replays, replays.unexplained
-    if log is not None:
-        log.compare()
     return found
+
+
+def _members(
+    ledger: LedgerReader, block: Block, first: Columns, resolutions: Sequence[Resolution]
+) -> Iterator[DeliveryRows]:
+    """Yield a block as it was first decided, then what each resolution says of it."""
+    yield BlockRows(block, first)
+    for resolution in resolutions:
+        yield ResolutionRows(resolution, block, first)
+
+
+def _expect(once: OnceAudit, log: RunOnLog | None, admitted: AdmittedRows, *, keyed: bool) -> None:
+    if not len(admitted.ordinals):
+        return
+    names = [admitted.facts[name].to_pylist() for name in ("run", "class", "event_id")]
+    identities = (
+        admitted.facts["identity"].to_pylist() if keyed else [identity_of(*who) for who in zip(*names, strict=True)]
+    )  # fmt: skip
+    times = admitted.facts["event_time"].to_numpy()
+    once.add(identities, times, admitted.block.block_id, admitted.ordinals)
+    if log is not None:
+        log.expect(admitted, None)
+
+
+def _count(found: DecisionAudit, run_id: str, block: Block, verdicts: np.ndarray) -> None:
+    found.deliveries += block.runs.get(run_id, 0)
+    for code, count in zip(*np.unique(verdicts, return_counts=True), strict=True):
+        found.counts[VERDICT_CODES[code]] += int(count)
 
 
 def _of_run(facts: pa.Table, run_id: str) -> np.ndarray:
@@ -128,14 +177,13 @@ def _of_run(facts: pa.Table, run_id: str) -> np.ndarray:
 def _count_evidence(
     found: DecisionAudit,
     scope: Scope,
-    ledger: LedgerReader,
     decided: Decided,
+    first: Columns,
     resolutions: Sequence[Resolution],
     of_run: np.ndarray,
 ) -> None:
     """Note what rows of evidence a block and its resolutions call for; check the hash over its columns."""
-    block, *columns = decided
-    first = ledger.columns(block.block_id) if resolutions else columns
+    block = decided.block
     if block.evidence_hash != logical_digest(*(table for table in first if table is not None)):
         found.altered.append(block.block_id)
     members: list[tuple[Member, tuple[str, ...], np.ndarray]] = [
@@ -178,17 +226,22 @@ class _Firsts:
         self._ledger = ledger
         self.of = lru_cache(maxsize=_BLOCKS_REMEMBERED)(self._read)
 
-    def _read(self, block_id: int) -> tuple[pa.Array, np.ndarray] | None:
+    def _read(self, block_id: int) -> tuple[pa.Array, pa.Array, np.ndarray] | None:
         for _, facts, verdicts, _ in self._ledger.decided(Filter(record=(block_id, 0))):
-            return facts["payload_hash"].combine_chunks(), verdicts["verdict"].to_numpy()
+            identities, hashes = (facts[n].combine_chunks() for n in ("identity", "payload_hash"))
+            return identities, hashes, verdicts["verdict"].to_numpy()
         return None
 
 
 def _check_seconds(
     found: DecisionAudit, firsts: _Firsts, decided: Decided, of_run: np.ndarray
 ) -> None:
-    """Compare every duplicate and every contradiction with the admission it refers to."""
-    _, facts, verdicts, _ = decided
+    """Compare every duplicate and every contradiction with the admission it refers to.
+
+    That is one of the same identity, with the same payload or another one, and earlier: in an older block, or before it
+    in its own.
+    """
+    block, facts, verdicts, _ = decided
     verdict = verdicts["verdict"].to_numpy()
     contradicts = (verdict == _QUARANTINED) & (verdicts["reason"].to_numpy() == _MISMATCH)
     rows = np.flatnonzero(((verdict == _DUPLICATE) | contradicts) & of_run)
@@ -197,19 +250,25 @@ def _check_seconds(
     found.seconds += len(rows)
     first_block = verdicts["first_block"].fill_null(-1).to_numpy()[rows]
     first_ordinal = verdicts["first_ordinal"].fill_null(-1).to_numpy()[rows]
-    own = facts["payload_hash"].combine_chunks()
+    own, who = (facts[name].combine_chunks() for name in ("payload_hash", "identity"))
     for block_id in np.unique(first_block).tolist():
         chosen = first_block == block_id
         first = firsts.of(block_id)
         if first is None:
             found.misjudged += int(np.count_nonzero(chosen))
             continue
-        hashes, standing = first
+        identities, hashes, standing = first
         seconds, ordinals = rows[chosen], first_ordinal[chosen]
-        equal = pc.equal(own.take(pa.array(seconds)), hashes.take(pa.array(ordinals)))
-        same = np.asarray(pc.fill_null(equal, False))
+        same = _equal(own, seconds, hashes, ordinals)
         right = (same != contradicts[seconds]) & (standing[ordinals] == _ADMITTED)
+        right &= _equal(who, seconds, identities, ordinals)
+        right &= (ordinals < seconds) if block_id == block.block_id else block_id < block.block_id
         found.misjudged += int(np.count_nonzero(~right))
+
+
+def _equal(one: pa.Array, rows: np.ndarray, other: pa.Array, others: np.ndarray) -> np.ndarray:
+    equal = pc.equal(one.take(pa.array(rows)), other.take(pa.array(others)))
+    return np.asarray(pc.fill_null(equal, False))
 
 
 def _check_quarantined(
@@ -234,31 +293,3 @@ def _check_quarantined(
             strict=True,
         )
     )
-
-
-def _expect_on_log(
-    log: LogAudit,
-    ledger: LedgerReader,
-    decided: Decided,
-    admitted: np.ndarray,
-    resolutions: Sequence[Resolution],
-) -> None:
-    block, facts, _, bus = decided
-    assert bus is not None
-    topics = pa.array([place.topic for place in block.destinations], pa.string())
-    table = facts.append_column("bus_offset", bus["bus_offset"]).append_column(
-        "topic", topics.take(facts["route"].combine_chunks())
-    )
-    late = np.zeros(facts.num_rows, dtype=bool)
-    for resolution in resolutions:
-        if resolution.action is Action.PUBLISHED_LATE:
-            late[resolution.changes["ordinal"].to_numpy()] = True
-    plan = ledger.late(block.block_id) if late.any() else None
-    for destinations, is_late in (
-        (block.destinations, False),
-        (plan.destinations if plan else (), True),
-    ):
-        chosen = admitted[late[admitted] == is_late]
-        if len(chosen):
-            ids = {place.topic: place.topic_id for place in destinations}
-            log.expect(block.source, ids, table.take(pa.array(chosen)), is_late)

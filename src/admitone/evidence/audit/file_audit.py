@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from admitone.evidence.audit.archive_audit import ArchiveAudit
 from admitone.evidence.audit.decision_audit import BLOCK, RESOLUTION, DecisionAudit, Member
-from admitone.evidence.audit.identities import differing, differing_records, keyed_sources
-from admitone.evidence.audit.merkle import ReceiptTree
+from admitone.evidence.audit.receipt_tree import ReceiptTree
 from admitone.evidence.evidence_file import (
     closure_path,
     from_parquet,
     is_ours,
     run_folder,
+    seal_path,
     written_bytes,
 )
 from admitone.evidence.evidence_rows import (
@@ -32,7 +33,7 @@ from admitone.evidence.evidence_rows import (
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.source import EvidenceSource
 from admitone.ledger.columns import logical_digest
-from admitone.ledger.model import EvidenceFile, Source
+from admitone.ledger.model import EvidenceFile
 from admitone.ledger.port import LedgerReader
 
 
@@ -65,11 +66,15 @@ class FileAudit:
 
 
 def audit_files(
-    run_id: str, ledger: LedgerReader, store: EvidenceStore, decisions: DecisionAudit
+    run_id: str,
+    ledger: LedgerReader,
+    store: EvidenceStore,
+    decisions: DecisionAudit,
+    archived: ArchiveAudit,
+    leaf: int,
 ) -> FileAudit:
     """Read and compare every file that the ledger lists for a run."""
-    found = FileAudit()
-    source, keyed = EvidenceSource(ledger), keyed_sources(ledger)
+    found, source = FileAudit(tree=ReceiptTree(leaf)), EvidenceSource(ledger)
     # The files of one group have one name and are made from the same blocks.
     for file in sorted(
         ledger.evidence_files(run_id), key=lambda file: file.path.rpartition("/")[2]
@@ -80,7 +85,7 @@ def audit_files(
         rows = _intact(found, file, store)
         if rows is None:
             continue
-        _compare_rows(found, file, rows, source, keyed)
+        _compare_rows(found, file, rows, source, archived)
         if file.kind == RECEIPTS and file.path not in found.later:
             found.tree.add(rows)
     found.files.sort(key=lambda file: file.path)
@@ -91,7 +96,8 @@ def unlisted_files(
     run_id: str, present: list[str], ledger: LedgerReader
 ) -> tuple[list[str], list[str]]:
     """Return the files of a run's folder that the ledger does not list: named as ours, and others."""
-    listed = {file.path for file in ledger.evidence_files(run_id)} | {closure_path(run_id)}
+    listed = {file.path for file in ledger.evidence_files(run_id)}
+    listed |= {closure_path(run_id), seal_path(run_id)}
     unknown = [path for path in present if path not in listed]
     ours = [path for path in unknown if is_ours(run_id, path)]
     return ours, [path for path in unknown if path not in set(ours)]
@@ -137,7 +143,7 @@ def _compare_rows(
     file: EvidenceFile,
     rows: pa.Table,
     source: EvidenceSource,
-    keyed: frozenset[Source],
+    archived: ArchiveAudit,
 ) -> None:
     start = wrong = 0
     for member in source.of_file(file):
@@ -147,23 +153,11 @@ def _compare_rows(
         wrong += _differing_rows(file, member, piece, source)
         if file.kind == ARCHIVE and piece.num_rows == size:
             found.envelopes += size
-            found.drifted += _drifted(file, member, piece, keyed)
+            found.drifted += archived.check(file.run_id, member, piece)
     if start != rows.num_rows:
         wrong += abs(rows.num_rows - start)
     if wrong:
         found.strange.append(Damage(file, f"has {wrong} rows that the ledger does not call for"))
-
-
-def _drifted(
-    file: EvidenceFile, member: DeliveryRows, piece: pa.Table, keyed: frozenset[Source]
-) -> int:
-    """Return how many archived originals have another identity or payload hash than the ledger says."""
-    said = [column.combine_chunks() for column in member.hashes(file.kind, file.run_id)]
-    headers = piece["headers"].combine_chunks()
-    if member.block.source in keyed:
-        classes = member.classes(file.kind, file.run_id)
-        return differing_records(classes, piece["value"], headers, *said)
-    return differing(file.run_id, piece["value"], headers, *said)
 
 
 def _differing_rows(
@@ -175,6 +169,7 @@ def _differing_rows(
     expected = member.make(file.kind, file.run_id, source.positions, deliveries)
     if deliveries is None:
         piece = piece.select([name for name in piece.column_names if name not in ORIGINAL_COLUMNS])
+    expected = expected.select(piece.column_names)
     if piece.equals(expected):
         return 0
     return sum(

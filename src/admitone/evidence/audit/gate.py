@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from admitone.core.closure import Blocker, Check, Criterion, Gate
 from admitone.evidence.audit.decision_audit import RESOLUTION
+from admitone.evidence.audit.log_audit import LogAudit
 from admitone.evidence.audit.run_audit import RunAudit, audit_run
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
@@ -47,7 +48,15 @@ def _identity(audit: RunAudit, run: str) -> Check:
         "admissions have another identity than their fields give",
         f"admitone decisions --run {run} --verdict ADMITTED",
     )
-    return Check(Criterion.IDENTITY, f"{found.admissions} admissions recomputed", blockers)
+    once = audit.once
+    blockers += _some(
+        "admitted twice",
+        once.repeated,
+        f"identities were admitted twice: {_few(once.examples)}",
+        f"admitone decisions --run {run} --verdict ADMITTED",
+    )
+    evidence = f"{found.admissions} admissions recomputed, {once.admissions} sorted by identity"
+    return Check(Criterion.IDENTITY, evidence, blockers)
 
 
 def _contradictions(audit: RunAudit, run: str) -> Check:
@@ -99,6 +108,12 @@ def _drift(audit: RunAudit, run: str) -> Check:
     )
     blockers += _some(
         "drift",
+        len(audit.chain.altered),
+        f"rows of blocks do not say what they said: {_few(audit.chain.altered)}",
+        f"admitone verify {run}",
+    )
+    blockers += _some(
+        "drift",
         audit.decisions.unplaced,
         "admissions have no place on the log",
         f"admitone decisions --run {run} --verdict ADMITTED",
@@ -116,16 +131,21 @@ def _drift(audit: RunAudit, run: str) -> Check:
     if audit.decisions.replays:
         evidence += f"; {audit.decisions.replays} replays compared with what came before them"
     if audit.log is not None:
-        blockers += _some(
-            "drift",
-            audit.log.wrong,
-            f"admissions are not where the ledger says: {', '.join(audit.log.examples)}",
-            f"admitone decisions --run {run} --verdict ADMITTED",
-        )
+        blockers += _on_log(audit.log, run)
         evidence += (
-            f"; {audit.log.compared} places on the log read, {audit.log.gone} no longer there"
+            f"; {audit.log.compared} records on the log compared, {audit.log.gone} no longer there"
         )
     return Check(Criterion.DRIFT, evidence, tuple(blockers))
+
+
+def _on_log(log: LogAudit, run: str) -> list[Blocker]:
+    show = f"admitone decisions --run {run} --verdict ADMITTED"
+    seen = _few(log.examples)
+    return [
+        *_some("drift", log.wrong, f"admissions are not on the log as they were decided: {seen}", show),
+        *_some("stranger", log.unknown, f"records of ours are on the log that the ledger does not know: {seen}", show),
+        *_some("drift", log.vanished, f"stretches of the log are gone that their topic keeps: {seen}", show),
+    ]  # fmt: skip
 
 
 def _said(what: str) -> str:
@@ -152,6 +172,33 @@ def _evidence(audit: RunAudit, run: str) -> Check:
         show = f"admitone verify {run}"
         blockers += _some("missing evidence", missing, f"decisions without {kind}", show)
         blockers += _some("extra evidence", repeated, f"rows of {kind} more than once", show)
+    books = f"admitone books --run {run}"
+    blockers += _some(
+        "unbalanced",
+        len(audit.chain.broken),
+        f"the blocks of a source do not chain: {_few(audit.chain.broken)}",
+        books,
+    )
+    blockers += _some(
+        "unbalanced",
+        len(audit.chain.miscounted),
+        f"counters of sources are wrong: {_few(audit.chain.miscounted)}",
+        books,
+    )
+    missing = audit.chain.of_run - found.blocks
+    blockers += _some(
+        "unbalanced",
+        abs(missing),
+        "blocks hold deliveries of the run and are not found under it",
+        books,
+    )
+    decided = found.counts.total()
+    blockers += _some(
+        "unbalanced",
+        abs(found.deliveries - decided),
+        f"deliveries undecided: {found.deliveries} came, {decided} are",
+        books,
+    )
     blockers += _some(
         "extra evidence",
         len(audit.foreign),
@@ -159,7 +206,10 @@ def _evidence(audit: RunAudit, run: str) -> Check:
         f"admitone verify {run}",
     )
     counted = ", ".join(f"{rows} {kind}" for kind, rows in sorted(audit.files.rows.items()))
-    evidence = f"{found.blocks} blocks; rows called for one by one against {counted or 'no rows'}"
+    evidence = (
+        f"{found.deliveries} deliveries decided in {found.blocks} blocks; {audit.chain.rows} blocks chained;"
+        f" rows called for one by one against {counted or 'no rows'}"
+    )
     return Check(Criterion.EVIDENCE, evidence, tuple(blockers))
 
 

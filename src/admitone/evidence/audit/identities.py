@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -17,55 +17,60 @@ from admitone.ledger.model import ADMISSION_STORE, Source
 from admitone.ledger.port import LedgerReader
 
 
-def differing(
-    run_id: str, values: pa.Array, headers: pa.Array, identities: pa.Array, hashes: pa.Array
-) -> int:
-    """Return how many envelopes have another identity or payload hash than the ledger says."""
-    recomputed = list(_recomputed(run_id, values, headers))
-    expected = _joined(identities), _joined(hashes)
-    # Nearly always everything is as it was, and two comparisons of all the bytes say so.
-    if tuple(b"".join(column) for column in zip(*recomputed, strict=True)) == expected:
-        return 0
-    return sum(
-        found != said
-        for found, said in zip(
-            recomputed, zip(identities.to_pylist(), hashes.to_pylist(), strict=True), strict=True
-        )
-    )
+class Recomputed(NamedTuple):
+    """What envelopes say, line by line; an identity and a hash are empty where an envelope says none."""
+
+    identities: list[bytes]
+    hashes: list[bytes]
+    envelopes: list[Any]
+
+    def differing(self, identities: pa.Array, hashes: pa.Array) -> int:
+        """Return how many have another identity or payload hash than the ledger says."""
+        # Nearly always everything is as it was, and two comparisons of all the bytes say so.
+        if (b"".join(self.identities), b"".join(self.hashes)) == (_joined(identities), _joined(hashes)):  # fmt: skip
+            return 0
+        said = zip(identities.to_pylist(), hashes.to_pylist(), strict=True)
+        found = zip(self.identities, self.hashes, strict=True)
+        return sum(one != other for one, other in zip(found, said, strict=True))
 
 
-def _recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Iterator[tuple[bytes, bytes]]:
-    outside = naming_headers(headers)
+def recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Recomputed:
+    """Return who envelopes of the admission boundary are and what they carry."""
+    found, outside = Recomputed([], [], []), naming_headers(headers)
     for row, value in enumerate(values.to_pylist()):
+        identity, digest, envelope = b"", b"", None
         try:
             envelope = parse_strict(value)
             metadata, payload = envelope["metadata"], envelope["payload"]
             who = names_of(metadata, said_outside(outside.get(row, {}), run_id))
-            yield identity_of(*who), hashlib.sha256(canonical_json(payload)).digest()
+            digest = hashlib.sha256(canonical_json(payload)).digest()
+            identity = identity_of(*who)
         except (Refused, KeyError, TypeError, AttributeError):
-            yield b"", b""
+            digest = b""
+        found.identities.append(identity)
+        found.hashes.append(digest)
+        found.envelopes.append(envelope)
+    return found
 
 
-def differing_records(
-    classes: pa.Array, values: pa.Array, headers: pa.Array, identities: pa.Array, hashes: pa.Array
-) -> int:
-    """Return how many records of a dedup pipeline have another key than the ledger says.
+def recomputed_records(classes: pa.Array, values: pa.Array, headers: pa.Array) -> Recomputed:
+    """Return the keys of records of a dedup pipeline; the payload hash is the identity again.
 
-    What their keys are made by stands in the place of a class; the payload hash is the identity again.
+    What their keys are made by stands in the place of a class.
     """
-    outside = naming_headers(headers)
-    wrong = 0
-    for row, (label, value, identity, digest) in enumerate(
-        zip(*(c.to_pylist() for c in (classes, values, identities, hashes)), strict=True)
-    ):
+    found, outside = Recomputed([], [], []), naming_headers(headers)
+    for row, (label, value) in enumerate(zip(classes.to_pylist(), values.to_pylist(), strict=True)):
+        identity = b""
         try:
             rule, default_run = labelled(label)
+            key = rule.read(value, said_outside(outside.get(row, {}), default_run))
+            identity = key.identity if isinstance(key, Key) else b""
         except (ValueError, TypeError):
-            wrong += 1
-            continue
-        key = rule.read(value, said_outside(outside.get(row, {}), default_run))
-        wrong += not (isinstance(key, Key) and key.identity == identity == digest)
-    return wrong
+            identity = b""
+        found.identities.append(identity)
+        found.hashes.append(identity)
+        found.envelopes.append(None)
+    return found
 
 
 def wrong_keys(classes: pa.Array, texts: pa.Array, said: pa.Array) -> int:

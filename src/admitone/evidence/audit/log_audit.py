@@ -1,173 +1,229 @@
-"""Does every admission that is still on the log lie where the ledger says?
+"""Is everything between a run's first and last place on the log what was decided, and nothing else of ours?
 
-References are collected block by block and compared in portions, partition by partition, so that neither the run nor
-the log is ever held whole. What retention or the deletion of a topic took away is counted, not missed.
+Both sides are written down as rows of numbers: what each admission must look like where the ledger pinned it, and what
+lies there. The log is read once, partition by partition, committed records only; then the two are sorted and compared
+bucket by bucket, so that neither the run nor the log is ever held whole.
+
+What is gone is accepted below the log's own start only, and only as far as the topic's keeping explains it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from admitone.core.errors import IntegrityError
-from admitone.core.wire import (
-    IDENTITY_BYTES,
-    POSITION_BYTES,
-    Header,
-    encode,
-    header_column,
-    positions_of,
-)
-from admitone.ledger.columns import fixed_bytes
-from admitone.ledger.model import Source
-from admitone.transport.port import Transport
+from admitone.core.contract import Keeping
+from admitone.core.errors import IntegrityError, NotFound
+from admitone.core.wire import decode, positions_of
+from admitone.evidence.audit.known_records import KnownRecords
+from admitone.evidence.audit.record_digests import Longs, named_records, whole_records
+from admitone.infra.spilled_rows import SpilledRows
+from admitone.transport.port import Topic, Transport
 from admitone.transport.topic_contract import still_there
 
-_AT_ONCE = 200_000
-_WIDEST_GAP = 20_000
 _EXAMPLES = 5
+_BUCKETS: Final = 64
+_CHUNK_BITS: Final = 14
+"""Neighbours on the log are compared together: the blocks that they lie in are read once for all of them."""
+_FOREIGN, _OURS, _EXPECTED, _STEADY_ONLY = range(4)
+"""The sides of a row: found and nobody's we know, found and of our producers, expected, and expected but for the
+headers that a ledger gives again when it reads a log back."""
+_PLACE, _OFFSET, _SIDE, _STEADY, _RENEWED = 0, 1, 2, slice(3, 5), 5
+_WIDTH: Final = 6
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
+    """One partition of one incarnation of a topic."""
+
     topic: str
     topic_id: str
     partition: int
-    late: bool
 
 
-class _Expected(NamedTuple):
-    offsets: np.ndarray
-    identities: np.ndarray
-    positions: np.ndarray
+@dataclass(slots=True)
+class Stretch:
+    """What of a partition is looked at."""
+
+    first: int
+    last: int
+    admissions: int = 0
+    published: list[tuple[int, int]] = field(default_factory=list)
+    """For each block, its last offset there and when it was published."""
+    gone: int = 0
 
 
 class LogAudit:
-    """Collects references to the log and compares them with what is there."""
+    """Collects what admissions must look like on the log, and compares it with what is there."""
 
-    def __init__(self, transport: Transport, compacted: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, transport: Transport, known: KnownRecords, now: int, *, whole: bool, to_the_end: bool
+    ) -> None:
         self._transport = transport
-        self._compacted = compacted
-        self._waiting: defaultdict[_Place, list[_Expected]] = defaultdict(list)
-        self._held = 0
+        self._known = known
+        self._now = now
+        self._to_the_end = to_the_end
+        self.whole = whole
+        """Whether the values are known, from the archive; else what the ledger says of a record is compared."""
+        self.stretches: dict[Place, Stretch] = {}
+        self._places: list[Place] = []
+        self._rows = SpilledRows(_WIDTH)
         self.compared = 0
         self.gone = 0
+        self.vanished = 0
+        """Those that are gone although the topic keeps them."""
         self.wrong = 0
+        self.unknown = 0
+        """Records of ours that the ledger does not know, second copies among them."""
         self.examples: list[str] = []
 
+    def note(self, place: Place, offsets: npt.NDArray[np.int64], published_at: int | None) -> None:
+        """Add a block's admissions in one partition to what is looked at."""
+        first, last = int(offsets.min()), int(offsets.max())
+        found = self.stretches.get(place)
+        if found is None:
+            found = self.stretches[place] = Stretch(first, last)
+            self._places.append(place)
+        found.first, found.last = min(found.first, first), max(found.last, last)
+        found.admissions += len(offsets)
+        found.published.append((last, published_at or 0))
+
     def expect(
-        self, source: Source, topic_ids: dict[str, str], admitted: pa.Table, late: bool
+        self, place: Place, offsets: npt.NDArray[np.int64], digests: Longs, *, steady_only: bool
     ) -> None:
-        """Add admissions: facts with their `topic` and `bus_offset`; late ones carry their origin."""
-        topics = admitted["topic"].combine_chunks().dictionary_encode()
-        names, codes = topics.dictionary.to_pylist(), np.asarray(topics.indices)
-        partitions = admitted["partition"].to_numpy()
-        offsets = admitted["bus_offset"].to_numpy()
-        identities = _matrix(admitted["identity"].combine_chunks(), IDENTITY_BYTES)
-        keys = _matrix(encode(*source, admitted["offset"].to_numpy()), POSITION_BYTES)
-        places = codes.astype(np.int64) << 32 | partitions
-        for code in np.unique(places).tolist():
-            chosen = places == code
-            topic = names[code >> 32]
-            place = _Place(topic, topic_ids.get(topic, ""), code & 0xFFFFFFFF, late)
-            self._waiting[place].append(
-                _Expected(offsets[chosen], identities[chosen], keys[chosen])
-            )
-        self._held += admitted.num_rows
-        if self._held >= _AT_ONCE:
-            self.compare()
+        """Add what must be at these offsets."""
+        side = _STEADY_ONLY if steady_only else _EXPECTED
+        if place in self.stretches:
+            self._add(self._places.index(place), offsets, side, digests)
 
     def compare(self) -> None:
-        """Compare everything that was collected so far."""
-        for place, portions in self._waiting.items():
-            expected = _Expected(
-                *(np.concatenate(column) for column in zip(*portions, strict=True))
-            )
-            order = np.argsort(expected.offsets, kind="stable")
-            self._compare(place, _Expected(*(column[order] for column in expected)))
-        self._waiting.clear()
-        self._held = 0
+        """Read the log and compare."""
+        starts = {}
+        for number, place in enumerate(self._places):
+            starts[number] = self._read(number, place, self.stretches[place])
+        for _, rows in self._rows.buckets():
+            self._compare(rows, starts)
+        self._rows.close()
 
-    def _compare(self, place: _Place, expected: _Expected) -> None:
+    def _read(self, number: int, place: Place, stretch: Stretch) -> int | None:
+        """Note what lies on a partition; return its first offset, None where the topic is gone."""
         topic = still_there(self._transport, place.topic, place.topic_id)
         if topic is None:
-            self.gone += len(expected.offsets)
-            return
-        there = expected.offsets >= self._transport.starts(topic)[place.partition]
-        self.gone += int(np.count_nonzero(~there))
-        expected = _Expected(*(column[there] for column in expected))
-        right = np.zeros(len(expected.offsets), dtype=bool)
-        seen = np.zeros(len(expected.offsets), dtype=bool)
+            self.gone += stretch.admissions
+            stretch.gone = stretch.admissions
+            return None
+        end = stretch.last + 1
+        if self._to_the_end:
+            end = max(end, self._transport.ends(topic, readable=True)[place.partition])
+            stretch.last = end - 1
+        begin = max(stretch.first, self._transport.starts(topic)[place.partition])
         try:
-            for start, end in _stretches(expected.offsets):
-                for batch in self._transport.read(topic, place.partition, start, end):
-                    _match(batch, expected, place.late, seen, right)
+            for batch in self._transport.read(topic, place.partition, begin, end):
+                self._found(number, batch)
         except IntegrityError as error:
-            self.examples.append(error.problem)
-        if not seen.all():
-            # Retention may have moved on meanwhile, and compaction takes single records.
-            start = self._transport.starts(topic)[place.partition]
-            lost = ~seen & ((expected.offsets < start) | (place.topic in self._compacted))
-            self.gone += int(np.count_nonzero(lost))
-            right |= lost
-            seen &= ~lost
-        self.compared += int(np.count_nonzero(seen | ~right))
-        for index in np.flatnonzero(~right).tolist():
             self.wrong += 1
-            if len(self.examples) < _EXAMPLES:
-                what = "holds another event" if seen[index] else "holds nothing"
-                self.examples.append(
-                    f"{place.topic}:{place.partition}:{expected.offsets[index]} {what}"
-                )
+            self.examples.append(error.problem)
+        except NotFound:
+            return None
+        # Asked afterwards: retention may have moved on meanwhile.
+        start = self._transport.starts(topic)[place.partition]
+        self._explain(place, stretch, topic, start)
+        return start
+
+    def _found(self, number: int, batch: pa.RecordBatch) -> None:
+        keys, headers = batch.column("key"), batch.column("headers")
+        whole, named = decode(positions_of(keys, headers))
+        ours = np.zeros(batch.num_rows, dtype=bool)
+        ours[np.flatnonzero(whole)] = np.isin(named.producers, self._known.producers)
+        sides = np.where(ours, _OURS, _FOREIGN).astype(np.uint64)
+        digests = (
+            whole_records(keys, batch.column("value"), headers)
+            if self.whole
+            else named_records(keys, headers)
+        )
+        self._add(number, batch.column("offset").to_numpy(), sides, digests)
+
+    def _add(
+        self, number: int, offsets: npt.NDArray[np.int64], sides: int | Longs, digests: Longs
+    ) -> None:
+        rows = np.empty((len(offsets), _WIDTH), dtype=np.uint64)
+        rows[:, _PLACE], rows[:, _OFFSET], rows[:, _SIDE] = number, offsets, sides
+        rows[:, _STEADY], rows[:, _RENEWED] = digests[:, :2], digests[:, 2]
+        chunks = (rows[:, _OFFSET] >> np.uint64(_CHUNK_BITS)) + rows[:, _PLACE]
+        self._rows.add(chunks % np.uint64(_BUCKETS), rows)
+
+    def _compare(self, rows: Longs, starts: dict[int, int | None]) -> None:
+        order = np.lexsort((rows[:, _SIDE], rows[:, _OFFSET], rows[:, _PLACE]))
+        rows = rows[order]
+        expected = rows[:, _SIDE] >= _EXPECTED
+        same_place = np.zeros(len(rows), dtype=bool)
+        same_place[1:] = (rows[1:, :_SIDE] == rows[:-1, :_SIDE]).all(axis=1)
+        # A found row sorts before what is expected in its place.
+        pairs = np.flatnonzero(same_place & expected)
+        alike = (rows[pairs, _STEADY] == rows[pairs - 1, _STEADY]).all(axis=1)
+        steady_only = rows[pairs, _SIDE] == _STEADY_ONLY
+        alike &= (rows[pairs, _RENEWED] == rows[pairs - 1, _RENEWED]) | steady_only
+        alike &= ~expected[pairs - 1]
+        self.compared += len(pairs)
+        for index in pairs[~alike].tolist():
+            twice = bool(expected[index - 1])
+            self._wrong(rows[index], "is the place of two admissions" if twice else "holds another event")  # fmt: skip
+        for index in np.flatnonzero(expected & ~same_place).tolist():
+            start = starts[int(rows[index, _PLACE])]
+            if start is None:
+                continue
+            place = self._places[int(rows[index, _PLACE])]
+            if int(rows[index, _OFFSET]) < start or self._known.compacts(place.topic):
+                self.gone += 1
+                self.stretches[place].gone += 1
+            else:
+                self.compared += 1
+                self._wrong(rows[index], "holds nothing")
+        left = ~expected & (rows[:, _SIDE] == _OURS)
+        left[pairs - 1] = False
+        self._look_up(rows[left])
+
+    def _look_up(self, rows: Longs) -> None:
+        """Ask the ledger about records of its producers that are no admissions of this run."""
+        for number in np.unique(rows[:, _PLACE]).tolist():
+            offsets = rows[rows[:, _PLACE] == number, _OFFSET].astype(np.int64)
+            place = self._places[int(number)]
+            for chunk in _chunks(offsets):
+                for offset in self._known.strangers(self._transport, *place, chunk):
+                    self.unknown += 1
+                    self._say(place, offset, "holds a record of ours that the ledger does not know")
+
+    def _explain(self, place: Place, stretch: Stretch, topic: Topic, start: int) -> None:
+        """Count admissions below a log's start that its topic's keeping does not explain."""
+        keeping = self._known.keeping(self._transport, topic.name)
+        if keeping is None or keeping.compacts:
+            return
+        lost = sum(
+            last < start and not _expired(keeping, at, self._now) for last, at in stretch.published
+        )
+        if lost:
+            self.vanished += lost
+            self._say(place, stretch.first, f"is gone before its time: the log begins at {start}")
+
+    def _wrong(self, row: Longs, what: str) -> None:
+        self.wrong += 1
+        self._say(self._places[int(row[_PLACE])], int(row[_OFFSET]), what)
+
+    def _say(self, place: Place, offset: int, what: str) -> None:
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"{place.topic}:{place.partition}:{offset} {what}")
 
 
-def _match(
-    batch: pa.RecordBatch, expected: _Expected, late: bool, seen: np.ndarray, right: np.ndarray
-) -> None:
-    offsets = batch.column("offset").to_numpy()
-    rows = np.searchsorted(expected.offsets, offsets)
-    rows[rows == len(expected.offsets)] = 0
-    hits = np.flatnonzero(expected.offsets[rows] == offsets)
-    if not len(hits):
-        return
-    rows = rows[hits]
-    headers = batch.column("headers").take(pa.array(hits))
-    identities = _header_matrix(headers, Header.IDENTITY, IDENTITY_BYTES)
-    if late:
-        positions = _header_matrix(headers, Header.ORIGIN, POSITION_BYTES)
-    else:
-        keys = batch.column("key").take(pa.array(hits))
-        positions = _matrix(positions_of(keys, headers), POSITION_BYTES)
-    seen[rows] = True
-    right[rows] = (identities == expected.identities[rows]).all(axis=1) & (
-        positions == expected.positions[rows]
-    ).all(axis=1)
+def _expired(keeping: Keeping, published_at: int, now: int) -> bool:
+    return keeping.retention_ms is not None and published_at + keeping.retention_ms <= now
 
 
-def _header_matrix(headers: pa.Array, name: str, width: int) -> np.ndarray:
-    rows, values = header_column(headers, name)
-    found = np.zeros((len(headers), width), dtype=np.uint8)
-    found[rows] = _matrix(values, width)
-    return found
-
-
-def _matrix(column: pa.Array, width: int) -> np.ndarray:
-    """Return the bytes of a column as lines of equal width; zeros where a value has another length."""
-    fits = pc.fill_null(pc.equal(pc.binary_length(column), width), False)
-    lines = np.zeros((len(column), width), dtype=np.uint8)
-    values = column.filter(fits).cast(pa.binary(width))
-    lines[np.asarray(fits)] = np.frombuffer(fixed_bytes(values), dtype=np.uint8).reshape(-1, width)
-    return lines
-
-
-def _stretches(offsets: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield the ranges to read, leaving out where nothing is expected for long."""
-    if not len(offsets):
-        return
-    breaks = np.flatnonzero(np.diff(offsets) > _WIDEST_GAP) + 1
-    for piece in np.split(offsets, breaks):
-        yield int(piece[0]), int(piece[-1]) + 1
+def _chunks(offsets: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield sorted offsets, neighbours together."""
+    chunk = offsets >> _CHUNK_BITS
+    for number in np.unique(chunk).tolist():
+        yield offsets[chunk == number]

@@ -19,7 +19,7 @@ from admitone.core.errors import IntegrityError, NotFound
 from admitone.evidence.audit.file_audit import present_files, unlisted_files
 from admitone.evidence.audit.run_audit import being_written, waiting_members
 from admitone.evidence.evidence_file import from_parquet, to_parquet, written_bytes
-from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE
+from admitone.evidence.evidence_rows import ADDED_COLUMNS, ARCHIVE, QUARANTINE
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.evidence.set_aside import set_aside
 from admitone.evidence.source import EvidenceSource
@@ -69,6 +69,11 @@ def rewrite(file: EvidenceFile, ledger: Ledger, store: EvidenceStore) -> Evidenc
             f"Evidence file {file.path} is lost: its {file.rows} rows need original bytes that the journal no"
             " longer keeps.",
             "restore the file from a backup of the evidence store",
+        )
+    if logical_digest(rows) != file.digest:
+        # As a file of an older version has them.
+        rows = rows.drop_columns(
+            [n for n in ADDED_COLUMNS.get(file.kind, ()) if n in rows.column_names]
         )
     if logical_digest(rows) != file.digest:
         raise IntegrityError(

@@ -11,6 +11,8 @@ from admitone.core.contract import Checked
 from admitone.core.decisions import BlockState
 from admitone.core.errors import IntegrityError, NotFound
 from admitone.evidence import open_evidence_store
+from admitone.evidence.audit.archive_audit import ArchiveAudit
+from admitone.evidence.audit.chain_audit import ChainAudit, audit_chain
 from admitone.evidence.audit.decision_audit import (
     BLOCK,
     RESOLUTION,
@@ -18,11 +20,17 @@ from admitone.evidence.audit.decision_audit import (
     Member,
     audit_decisions,
 )
+from admitone.evidence.audit.expected_records import ExpectedRecords
 from admitone.evidence.audit.file_audit import FileAudit, audit_files, present_files, unlisted_files
+from admitone.evidence.audit.known_records import KnownRecords
 from admitone.evidence.audit.log_audit import LogAudit
+from admitone.evidence.audit.once_audit import OnceAudit
+from admitone.evidence.audit.run_on_log import RunOnLog
 from admitone.evidence.audit.scope import Scope
 from admitone.evidence.evidence_rows import ARCHIVE
 from admitone.evidence.topic_check import check_topics
+from admitone.governance.topic_routes import envelope_routes, record_route
+from admitone.infra.clock import wall_clock
 from admitone.ledger.model import Anomaly
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
@@ -37,6 +45,8 @@ class RunAudit:
     scope: Scope
     decisions: DecisionAudit
     files: FileAudit
+    chain: ChainAudit
+    once: OnceAudit
     log: LogAudit | None
     """None where the log was not looked at."""
     topics: list[Checked]
@@ -60,11 +70,15 @@ class RunAudit:
 
 
 def audit_run(
-    run_id: str, ledger: LedgerReader, transport: Transport | None, settings: Settings
+    run_id: str,
+    ledger: LedgerReader,
+    transport: Transport | None,
+    settings: Settings,
+    now: int | None = None,
 ) -> RunAudit:
     """Look at a run in every store, from one snapshot of the ledger; at the log where one is given."""
     try:
-        return _audit_run(run_id, ledger, transport, settings)
+        return _audit_run(run_id, ledger, transport, settings, wall_clock() if now is None else now)
     except (IndexError, KeyError, ValueError, pa.ArrowException) as error:
         # Columns that lost their length, or refer to what is not there, break in many places.
         raise IntegrityError(
@@ -74,9 +88,10 @@ def audit_run(
 
 
 def _audit_run(
-    run_id: str, ledger: LedgerReader, transport: Transport | None, settings: Settings
+    run_id: str, ledger: LedgerReader, transport: Transport | None, settings: Settings, now: int
 ) -> RunAudit:
-    store = open_evidence_store(settings)
+    store, archive = open_evidence_store(settings), settings.evidence.archive
+    routes = [*envelope_routes(settings), record_route(settings)]
     # The files first: what is there now and not listed by the time the ledger is read was left behind.
     present = present_files(run_id, store)
     with ledger.snapshot():
@@ -85,14 +100,25 @@ def _audit_run(
                 f"There is no run {run_id!r}.", "admitone books shows the runs there are"
             )
         scope = Scope.of(run_id, ledger)
-        log = LogAudit(transport, _compacted(settings)) if transport is not None else None
-        decisions = audit_decisions(scope, ledger, log)
-        files = audit_files(run_id, ledger, store, decisions)
+        once, log = OnceAudit(), None
+        if transport is not None:
+            known = KnownRecords(ledger, _compacted(settings))
+            log = LogAudit(transport, known, now, whole=archive, to_the_end=scope.marks is None)
+        on_log = None if log is None else RunOnLog(log, ExpectedRecords(ledger, routes))
+        chain = audit_chain(scope, ledger)
+        decisions = audit_decisions(scope, ledger, once, on_log, archive=archive)
+        archived = ArchiveAudit(ledger, {route.topic: route for route in routes}, once, on_log)
+        files = audit_files(run_id, ledger, store, decisions, archived, scope.leaf)
+        once.compare(settings.dedup.retention)
+        if log is not None:
+            log.compare()
         leftovers, foreign = unlisted_files(run_id, present, ledger)
         found = RunAudit(
             scope=scope,
             decisions=decisions,
             files=files,
+            chain=chain,
+            once=once,
             log=log,
             topics=_topics(ledger, transport, settings, decisions),
             anomalies=ledger.anomalies(run_id),
@@ -102,7 +128,7 @@ def _audit_run(
             pending=_pending(ledger, decisions),
             leftovers=leftovers,
             foreign=foreign,
-            archive=settings.evidence.archive,
+            archive=archive,
         )
     found.miscounted.update(_miscounted(found))
     return found

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from admitone.evidence.audit.receipt_tree import FIRST_LEAF, LEAF
 from admitone.ledger.model import NOTHING_DECIDED, Block, Source
 from admitone.ledger.port import LedgerReader
 
@@ -18,12 +19,16 @@ class Scope:
 
     run_id: str
     marks: Mapping[Source, int] | None = None
+    leaf: int = LEAF
+    """The version of the leaves its root is made of."""
 
     @classmethod
     def of(cls, run_id: str, ledger: LedgerReader) -> Scope:
         """Return what there is to look at of a run as it stands."""
         artifact = ledger.closure(run_id)
-        return cls(run_id, None if artifact is None else marks_of(artifact))
+        if artifact is None:
+            return cls(run_id)
+        return cls(run_id, marks_of(artifact), leaf_of(artifact))
 
     def holds(self, block: Block) -> bool:
         """Tell whether a block was decided before the closing; what comes after does not disturb it."""
@@ -41,3 +46,12 @@ def marks_of(artifact: bytes) -> dict[Source, int] | None:
         return None
     numbers = {type(number) for source, offset in found.items() for number in (*source, offset)}
     return found if numbers <= {int} else None
+
+
+def leaf_of(artifact: bytes) -> int:
+    """Return the version of the leaves of an artifact's root."""
+    try:
+        leaf = orjson.loads(artifact).get("leaf", FIRST_LEAF)
+    except (orjson.JSONDecodeError, AttributeError):
+        return LEAF
+    return FIRST_LEAF if leaf == FIRST_LEAF else LEAF

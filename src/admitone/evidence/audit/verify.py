@@ -6,7 +6,7 @@ compared with the ledger too. Of an open run the evidence is compared with the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NotRequired, cast
 
@@ -17,33 +17,31 @@ from admitone.core.closure import Check, Criterion
 from admitone.core.errors import NotFound
 from admitone.evidence import open_evidence_store, open_evidence_writer
 from admitone.evidence.audit.artifact import ARTIFACT_VERSION, Artifact, file_entry, to_bytes
+from admitone.evidence.audit.chain_of_closings import closing_of, compare_chain
+from admitone.evidence.audit.compared import Comparison
 from admitone.evidence.audit.gate import judge
+from admitone.evidence.audit.log_audit import LogAudit, Place
 from admitone.evidence.audit.repair import Repaired, repair_run
 from admitone.evidence.audit.run_audit import RunAudit, audit_run, being_written
 from admitone.evidence.audit.scope import marks_of
-from admitone.evidence.evidence_file import closure_path
+from admitone.evidence.audit.seal import sealed_bytes, statement_of
+from admitone.evidence.evidence_file import closure_path, seal_path
 from admitone.evidence.evidence_store import EvidenceStore
 from admitone.infra.clock import wall_clock
 from admitone.ledger.books import books
-from admitone.ledger.model import Source
+from admitone.ledger.model import ChainedClosing, Source
 from admitone.ledger.port import Ledger, LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
 
-_COPY = "closure.json"
+_COPIES = ("closure.json", "seal.json")
+_FIRST, _CHAINED = 1, 2
+_ADDED = {"author", "leaf", "log"}
+"""Since this version of an artifact closings are chained."""
 _WRONG_EVEN_WHILE_OPEN = frozenset(
     {"identity", "overwritten", "damaged evidence", "drift", "missing evidence", "extra evidence"}
 )
 _GOING_ON = frozenset({"re_read", "order_violations"})
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One thing that was compared, and how it differs."""
-
-    what: str
-    compared: str
-    differences: list[str]
 
 
 class VerificationDocument(TypedDict):
@@ -87,9 +85,16 @@ class Verification:
 
 
 def verify_run(
-    run_id: str, ledger: LedgerReader, transport: Transport, settings: Settings
+    run_id: str,
+    ledger: LedgerReader,
+    transport: Transport,
+    settings: Settings,
+    head: str | None = None,
 ) -> Verification:
-    """Compare a run's stores with each other and, where it is closed, with its artifact."""
+    """Compare a run's stores with each other and, where it is closed, with its artifact.
+
+    The chain of closings must hold the heads that second places know, and the one that is given.
+    """
     store = open_evidence_store(settings)
     with ledger.snapshot():
         audit = audit_run(run_id, ledger, transport, settings)
@@ -97,8 +102,11 @@ def verify_run(
         data = ledger.closure(run_id) if state == "CLOSED" else None
         comparisons: list[Comparison] = []
         notes: list[str] = []
+        closings = ledger.closings()
+        comparisons.append(compare_chain(run_id, ledger, transport, settings, notes, head))
         if state == "CLOSED":
-            comparisons.append(_copy(run_id, data, store))
+            comparisons.append(_copy(closure_path(run_id), data, store))
+            comparisons += _sealed(run_id, data, closings, store, notes)
             comparisons += _artifact(run_id, data, audit, ledger, notes)
         elif closure_path(run_id) in store.list(closure_path(run_id).rpartition("/")[0]):
             notes.append("closure.json of a closing that did not finish: the next one replaces it")
@@ -115,7 +123,11 @@ def verify_run(
 
 
 def repair_and_verify(
-    run_id: str, ledger: Ledger, transport: Transport, settings: Settings
+    run_id: str,
+    ledger: Ledger,
+    transport: Transport,
+    settings: Settings,
+    head: str | None = None,
 ) -> Verification:
     """Write what is pending, and again what can be, then verify.
 
@@ -126,24 +138,67 @@ def repair_and_verify(
         raise NotFound(f"There is no run {run_id!r}.", "admitone books shows the runs there are")
     open_evidence_writer(settings, ledger).write_pending(wall_clock())
     repaired = repair_run(run_id, ledger, store)
-    found = verify_run(run_id, ledger, transport, settings)
-    wrong = [comparison.what for comparison in found.comparisons if comparison.differences]
-    data = ledger.closure(run_id)
-    if wrong == [_COPY] and data is not None:
-        store.write(closure_path(run_id), data)
-        repaired.rewritten.append(closure_path(run_id))
-        found = verify_run(run_id, ledger, transport, settings)
+    found = verify_run(run_id, ledger, transport, settings, head)
+    wrong = {comparison.what for comparison in found.comparisons if comparison.differences}
+    copies = _copies(run_id, ledger)
+    if wrong and wrong <= set(_COPIES) and all(data is not None for data in copies.values()):
+        for path, data in copies.items():
+            if path.rpartition("/")[2] in wrong and data is not None:
+                store.write(path, data)
+                repaired.rewritten.append(path)
+        found = verify_run(run_id, ledger, transport, settings, head)
     found.repaired = repaired
     return found
 
 
-def _copy(run_id: str, data: bytes | None, store: EvidenceStore) -> Comparison:
+def _copies(run_id: str, ledger: LedgerReader) -> dict[str, bytes | None]:
+    """Return what lies beside a closed run's evidence."""
+    closing = closing_of(run_id, ledger.closings())
+    return {
+        closure_path(run_id): ledger.closure(run_id),
+        **({seal_path(run_id): sealed_bytes(closing)} if closing else {}),
+    }
+
+
+def _copy(path: str, data: bytes | None, store: EvidenceStore) -> Comparison:
+    what = path.rpartition("/")[2]
     try:
-        copy = store.read(closure_path(run_id))
+        copy = store.read(path)
     except NotFound:
-        return Comparison(_COPY, "no bytes", [f"{closure_path(run_id)} is missing"])
-    differences = [] if copy == data else [f"{closure_path(run_id)} is not the ledger's artifact"]
-    return Comparison(_COPY, f"{len(copy)} bytes", differences)
+        return Comparison(what, "no bytes", [f"{path} is missing"])
+    differences = [] if copy == data else [f"{path} is not what the ledger holds"]
+    return Comparison(what, f"{len(copy)} bytes", differences)
+
+
+def _sealed(
+    run_id: str,
+    data: bytes | None,
+    closings: Sequence[ChainedClosing],
+    store: EvidenceStore,
+    notes: list[str],
+) -> Iterator[Comparison]:
+    """Compare an artifact with the statement that was made of it."""
+    artifact, closing = _parsed(run_id, data), closing_of(run_id, closings)
+    if artifact is not None and artifact["version"] < _CHAINED:
+        notes.append("closed before closings were signed and chained")
+        return
+    if closing is None:
+        yield Comparison("statement", "none", ["the chain of closings does not hold this one"])
+        return
+    yield _copy(seal_path(run_id), sealed_bytes(closing), store)
+    differences = []
+    if artifact is not None:
+        said = {**orjson.loads(closing.statement)}
+        place = said["ledger"], said["number"], said["previous"]
+        made = statement_of(artifact, *place, signed=said["signed"])
+        differences = [
+            f"{name} is {made.get(name)}, the statement says {said.get(name)}"
+            for name in sorted(made.keys() | said.keys())
+            if made.get(name) != said.get(name)
+        ]
+    if closing.seal is None:
+        notes.append("the closing is not signed, as the configuration said")
+    yield Comparison("statement", f"closing {closing.number}, head {closing.head.hex()}", differences)  # fmt: skip
 
 
 def _artifact(
@@ -159,12 +214,18 @@ def _artifact(
     )
     yield _books(run_id, artifact, marks_of(data or b"") or {}, ledger)
     yield _marks(artifact, ledger)
+    if audit.log is not None and artifact["version"] >= _CHAINED:
+        yield _log(artifact, audit.log)
     root = audit.files.tree.root().hex()
     wrong = [f"the receipts give {root}, the artifact says {artifact['merkle_root']}"]
     counted = artifact["receipts"] == len(audit.files.tree)
     same = root == artifact["merkle_root"] and counted
     yield Comparison("merkle root", f"{len(audit.files.tree)} receipts", [] if same else wrong)
     yield _listed(artifact, audit, notes)
+
+
+def _fields(version: int) -> set[str]:
+    return set(Artifact.__annotations__) - (_ADDED if version < _CHAINED else set())
 
 
 def _parsed(run_id: str, data: bytes | None) -> Artifact | None:
@@ -175,8 +236,8 @@ def _parsed(run_id: str, data: bytes | None) -> Artifact | None:
         return None
     whole = (
         isinstance(artifact, dict)
-        and artifact.keys() == Artifact.__annotations__.keys()
-        and artifact["version"] == ARTIFACT_VERSION
+        and artifact.get("version") in (_FIRST, ARTIFACT_VERSION)
+        and artifact.keys() == _fields(artifact["version"])
         and artifact["run_id"] == run_id
         and isinstance(artifact["books"], dict)
         and isinstance(artifact["gate"], dict)
@@ -240,6 +301,23 @@ def _marks(artifact: Artifact, ledger: LedgerReader) -> Comparison:
         elif (info.mark.stream_time or 0) < (mark.get("stream_time") or 0):
             differences.append(f"{where} is at an earlier stream time than when it was closed")
     return Comparison("marks", f"{len(artifact['marks'])} sources", differences)
+
+
+def _log(artifact: Artifact, log: LogAudit) -> Comparison:
+    """Compare how many admissions lie on each partition, and from where to where."""
+    now = dict(log.stretches)
+    differences = []
+    for entry in artifact["log"]:
+        place = Place(entry["topic"], entry["topic_id"], entry["partition"])
+        found = now.pop(place, None)
+        if found is None or (found.first, found.admissions) != (entry["first"], entry["admissions"]):  # fmt: skip
+            differences.append(f"{_named(place)} holds other admissions than at the closing")
+    differences += [f"{_named(place)} was not written to by the closing" for place in now]
+    return Comparison("partitions written", f"{len(artifact['log'])} partitions", differences)
+
+
+def _named(place: Place) -> str:
+    return f"{place.topic}:{place.partition}"
 
 
 def _listed(artifact: Artifact, audit: RunAudit, notes: list[str]) -> Comparison:

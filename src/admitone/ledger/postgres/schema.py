@@ -269,4 +269,38 @@ ALTER TABLE run ADD COLUMN was_closed integer NOT NULL DEFAULT 0""",
     """CREATE TABLE ledger (ledger_id text NOT NULL);
 
 INSERT INTO ledger VALUES (replace(gen_random_uuid()::text, '-', ''))""",
+    """ALTER TABLE block ADD COLUMN row_hash bytea;
+
+ALTER TABLE block ADD COLUMN read_back integer NOT NULL DEFAULT 0;
+
+CREATE TABLE closing_attempt (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run_key uuid NOT NULL,
+    at bigint NOT NULL,
+    author text NOT NULL,
+    closed integer NOT NULL,
+    document text NOT NULL
+);
+
+CREATE INDEX attempt_of_run ON closing_attempt (run_key);
+
+CREATE TRIGGER attempts_are_appended BEFORE UPDATE OR DELETE ON closing_attempt
+FOR EACH ROW EXECUTE FUNCTION refuse_change('an attempt to close cannot be changed');
+
+CREATE TRIGGER attempts_are_kept BEFORE TRUNCATE ON closing_attempt
+EXECUTE FUNCTION refuse_change('an attempt to close cannot be changed');
+
+CREATE TABLE closing (
+    number bigint PRIMARY KEY,
+    run_key uuid NOT NULL,
+    statement bytea NOT NULL,
+    seal text,
+    head bytea NOT NULL UNIQUE
+);
+
+CREATE TRIGGER closings_are_appended BEFORE UPDATE OR DELETE ON closing
+FOR EACH ROW EXECUTE FUNCTION refuse_change('a closing cannot be changed');
+
+CREATE TRIGGER closings_are_kept BEFORE TRUNCATE ON closing
+EXECUTE FUNCTION refuse_change('a closing cannot be changed')""",
 )

@@ -244,4 +244,38 @@ ALTER TABLE run ADD COLUMN was_closed INTEGER NOT NULL DEFAULT 0""",
     """CREATE TABLE ledger (ledger_id TEXT NOT NULL);
 
 INSERT INTO ledger VALUES (lower(hex(randomblob(16))))""",
+    """ALTER TABLE block ADD COLUMN row_hash BLOB;
+
+ALTER TABLE block ADD COLUMN read_back INTEGER NOT NULL DEFAULT 0;
+
+CREATE TABLE closing_attempt (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    author TEXT NOT NULL,
+    closed INTEGER NOT NULL,
+    document TEXT NOT NULL
+);
+
+CREATE INDEX attempt_of_run ON closing_attempt (run_id);
+
+CREATE TRIGGER attempts_are_appended BEFORE UPDATE ON closing_attempt
+BEGIN SELECT RAISE(ABORT, 'an attempt to close cannot be changed'); END;
+
+CREATE TRIGGER attempts_are_kept BEFORE DELETE ON closing_attempt
+BEGIN SELECT RAISE(ABORT, 'an attempt to close cannot be changed'); END;
+
+CREATE TABLE closing (
+    number INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL,
+    statement BLOB NOT NULL,
+    seal TEXT,
+    head BLOB NOT NULL UNIQUE
+);
+
+CREATE TRIGGER closings_are_appended BEFORE UPDATE ON closing
+BEGIN SELECT RAISE(ABORT, 'a closing cannot be changed'); END;
+
+CREATE TRIGGER closings_are_kept BEFORE DELETE ON closing
+BEGIN SELECT RAISE(ABORT, 'a closing cannot be changed'); END""",
 )

@@ -82,6 +82,11 @@ Reader = Annotated[Caller, Depends(needs(Role.READ))]
 Operator = Annotated[Caller, Depends(needs(Role.OPERATE))]
 
 
+def author_of(service: ServiceContext, caller: Caller, named: str | None) -> str:
+    """Return who does something: with tokens the token's name, which the client cannot choose."""
+    return (named if service.access.is_open else None) or caller.name
+
+
 class Question(BaseModel):
     """The parameters of a request; unknown ones are refused."""
 

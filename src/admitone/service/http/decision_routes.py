@@ -32,6 +32,7 @@ from admitone.service.http.context import (
     act,
     answer,
     ask,
+    author_of,
 )
 from admitone.service.http.json_difference import Change, difference
 from admitone.service.http.problems import problems
@@ -226,6 +227,5 @@ def _page(
 
 
 def _signature(service: ServiceContext, caller: Caller, order: Disposal) -> Signature:
-    """Return who does it, and why: with tokens the author is the token's name, which the client cannot choose."""
-    author = (order.author if service.access.is_open else None) or caller.name
-    return Signature(author, order.reason)
+    """Return who does it, and why."""
+    return Signature(author_of(service, caller, order.author), order.reason)

@@ -11,11 +11,11 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from admitone.evidence.audit.closing import ClosingDocument
-from admitone.ops.close import close
+from admitone.ops.close import AttemptsDocument, attempts, close
 from admitone.ops.status import RunLine, StatusDocument, run_lines
 from admitone.ops.status import status as look
 from admitone.service.door.door import DoorDocument
-from admitone.service.http.context import Operator, Question, Reader, Service, answer
+from admitone.service.http.context import Operator, Question, Reader, Service, answer, author_of
 from admitone.service.http.problems import Details, Refused, problems
 from admitone.service.live.run_views import RunDocument
 
@@ -25,10 +25,13 @@ RunId = Annotated[str, Path(min_length=1, max_length=1_000, examples=["default"]
 
 
 class Closure(Question):
-    """What may be missing although it is required."""
+    """What may be missing although it is required, and who closes the run."""
 
     waive: list[str] = Field(
         default=[], max_length=100, description="Required families without admissions."
+    )
+    author: str | None = Field(
+        default=None, min_length=1, max_length=200, description="Where no tokens are configured."
     )
 
 
@@ -52,15 +55,22 @@ async def list_runs(_: Reader, service: Service) -> Response:
 
 
 @router.post("/runs/{run:path}/close", response_model=ClosingDocument, responses=problems(404, 409))
-async def close_run(_: Operator, service: Service, run: RunId, closure: Closure) -> Response:
+async def close_run(caller: Operator, service: Service, run: RunId, closure: Closure) -> Response:
     """Close a run; while it is red, refuse with its gate."""
-    closing = await service.executor.run(close, service.stores, run, closure.waive)
+    author = author_of(service, caller, closure.author)
+    closing = await service.executor.run(close, service.stores, run, closure.waive, author)
     service.acted()
     if not closing.refused:
         return answer(closing.document())
     red, gate = closing.refusal(), closing.gate.document()
     details: Details = {"gate": gate["gate"], "checks": gate["checks"]}
     raise Refused(HTTPStatus.CONFLICT, red.code, red.problem, red.remedy, details=details)
+
+
+@router.get("/runs/{run:path}/attempts", response_model=AttemptsDocument, responses=problems(404))
+async def list_attempts(_: Reader, service: Service, run: RunId) -> Response:
+    """List every try at closing a run, with the gate as it was then."""
+    return answer(await service.executor.run(attempts, service.stores, run))
 
 
 @router.get("/runs/{run:path}", response_model=RunDocument, responses=problems(404))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gc
 import ipaddress
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -38,8 +41,10 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> None:
     )
     # What was loaded stays; looking through it again and again for garbage would hold every request up.
     gc.freeze()
-    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
-    _Server(config, app).run(sockets=[listening])
+    server = _Server(config, app)
+    with _stopping(server):
+        announce(f"http://{f'[{host}]' if ':' in host else host}:{port}/")
+        server.run(sockets=[listening])
 
 
 def refuse_open_doors(settings: Settings) -> None:
@@ -58,11 +63,36 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
         super().__init__(config)
         self._live_feed = app.state.context.live_feed
+        self.stopped_by: set[int] = set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Note which signal it was, and stop."""
+        self.stopped_by.add(sig)
+        super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop taking requests, answer those that are there, and end."""
         await self._live_feed.stop()
         await super().shutdown(sockets)
+
+
+@contextmanager
+def _stopping(server: _Server) -> Iterator[None]:
+    """Let signals stop a server from now on, not only once it runs: a client that was told its address may be quick.
+
+    A shell starts what works in the background with SIGINT ignored; that holds for this server no longer.
+    """
+    before = {
+        each: signal.signal(each, server.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+    for each in before:
+        if each in server.stopped_by:
+            signal.raise_signal(each)
 
 
 def _is_here(host: str) -> bool:

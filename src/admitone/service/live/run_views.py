@@ -14,6 +14,7 @@ from admitone.ledger.books import RunBooks, books
 from admitone.ops.close import close
 from admitone.ops.status import RunState
 from admitone.ops.stores import Stores
+from admitone.ops.unread import unread
 from admitone.service.bounded_executor import BoundedExecutor
 
 _FRESH_FOR_S: Final = 1.0
@@ -28,6 +29,10 @@ class RunDocument(GateDocument):
     state: RunState
     books: RunBooks | None
     checked_at: str | None
+    unread: int
+    """Deliveries of the run that lie on the raw log and are not decided yet, as far as was looked."""
+    head: str | None
+    """The head of the chain of all closings: kept elsewhere, it holds them to what they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +95,12 @@ class RunViews:
 def _recounted(stores: Stores, run_id: str) -> RunDocument:
     now = wall_clock()
     gate = close(stores, run_id, dry_run=True).gate
-    accounts = books(stores.ledger, run_id)["runs"]
+    accounts, chain = books(stores.ledger, run_id)["runs"], stores.ledger.closings()
     return {
         **gate.document(),
         "state": cast(RunState, stores.ledger.runs()[run_id]),
         "books": accounts[0] if accounts else None,
         "checked_at": iso(now),
+        "unread": unread(stores, run_id).of_run,
+        "head": chain[-1].head.hex() if chain else None,
     }

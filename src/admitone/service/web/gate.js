@@ -80,7 +80,10 @@ export function freshenGate() {
     return;
   }
   const balanced = run.books ? (run.books.balanced ? "books balance" : "BOOKS DO NOT BALANCE") : "no books";
-  say($("gate-foot"), `checked ${ago(Date.parse(run.checked_at))} · ${balanced}`);
+  const unread = run.unread && run.state === "OPEN" ? ` · ${count(run.unread)} deliveries wait to be decided` : "";
+  const head = run.head ? ` · head of the closings ${run.head.slice(0, 16)}…` : "";
+  say($("gate-foot"), `checked ${ago(Date.parse(run.checked_at))} · ${balanced}${unread}${head}`);
+  $("gate-foot").title = run.head ? `head ${run.head}` : "";
 }
 
 export function listenToClosing(problem) {

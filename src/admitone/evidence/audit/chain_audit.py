@@ -1,0 +1,97 @@
+"""Do the decided blocks of every source follow one another, and does each row still say what it said?
+
+Which blocks hold deliveries of a run is said by their rows, so all rows are looked at and not only those that an index
+names for the run. What a row says for good is under its hash.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admitone.evidence.audit.scope import Scope
+from admitone.ledger.block_rows import row_digest
+from admitone.ledger.model import NOTHING_DECIDED, Block, Source, SourceInfo
+from admitone.ledger.port import LedgerReader
+
+_EXAMPLES = 5
+
+
+@dataclass(slots=True)
+class ChainAudit:
+    """What was found in the rows of decided blocks."""
+
+    rows: int = 0
+    of_run: int = 0
+    """Those that say they hold deliveries of the run, of what is looked at."""
+    unhashed: int = 0
+    """Those of an older version, whose rows have no hash."""
+    altered: list[int] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Where sources have a gap or an overlap."""
+    miscounted: list[str] = field(default_factory=list)
+    """Sources that count other deliveries than their blocks hold."""
+
+
+def audit_chain(scope: Scope, ledger: LedgerReader) -> ChainAudit:
+    """Look at the rows of all decided blocks once."""
+    found = ChainAudit()
+    infos = {info.source: info for info in ledger.sources()}
+    reached: dict[Source, int] = {}
+    deliveries: Counter[Source] = Counter()
+    hashed: set[Source] = set()
+    for block in ledger.decided_rows():
+        _check_row(found, block, hashed)
+        deliveries[block.source] += block.deliveries
+        if not scope.holds(block):
+            continue
+        found.rows += 1
+        found.of_run += scope.run_id in block.runs
+        before = reached.get(block.source, NOTHING_DECIDED)
+        span = block.last_offset - block.first_offset + 1
+        if not (block.after == before < block.first_offset and 0 < block.deliveries <= span):
+            _say(found, infos.get(block.source), block, f"begins at {block.first_offset} behind {before}")  # fmt: skip
+        reached[block.source] = max(before, block.last_offset)
+    _check_ends(found, scope.marks, infos, reached)
+    for source, info in infos.items():
+        if info.decided != deliveries[source]:
+            found.miscounted.append(
+                f"{info.topic}:{source.partition} counts {info.decided}, not {deliveries[source]}"
+            )
+    return found
+
+
+def _check_row(found: ChainAudit, block: Block, hashed: set[Source]) -> None:
+    """Compare a row with its hash; behind the first one of a source that has one, every row must."""
+    if block.row_hash is not None:
+        hashed.add(block.source)
+        if row_digest(block) != block.row_hash:
+            found.altered.append(block.block_id)
+    elif block.source in hashed:
+        found.altered.append(block.block_id)
+    else:
+        found.unhashed += 1
+
+
+def _check_ends(
+    found: ChainAudit,
+    marks: Mapping[Source, int] | None,
+    infos: Mapping[Source, SourceInfo],
+    reached: Mapping[Source, int],
+) -> None:
+    wanted = marks if marks is not None else {s: info.mark.offset for s, info in infos.items()}
+    for source, mark in wanted.items():
+        end = reached.get(source, NOTHING_DECIDED)
+        if end != mark:
+            info = infos.get(source)
+            where = f"{info.topic if info else source.producer_id}:{source.partition}"
+            found.broken.append(f"{where} is decided up to {end}, its mark is {mark}")
+    for source in reached.keys() - wanted.keys():
+        found.broken.append(f"{source.producer_id}:{source.partition} has blocks and no mark")
+
+
+def _say(found: ChainAudit, info: SourceInfo | None, block: Block, what: str) -> None:
+    if len(found.broken) < _EXAMPLES:
+        where = f"{info.topic}:{block.source.partition}" if info else str(tuple(block.source))
+        found.broken.append(f"block {block.block_id} of {where} {what}")
