@@ -24,10 +24,14 @@ from admitone.ledger.books import Books
 from admitone.ledger.decision_rows import Decision, Decisions
 from admitone.ledger.query_text import EventReceipt
 from admitone.ops import run
+from admitone.ops.close import AttemptsDocument
+from admitone.ops.decision_rules import RulesDifference, RulesDocument, RulesList
 from admitone.ops.lag import Lag, LagMeter
+from admitone.ops.proofs import Exported
 from admitone.ops.quarantine import Discarded, Quarantined
 from admitone.ops.recompute import RecomputeDocument
 from admitone.ops.reconcile import ReconciledBlock, ReconciliationDocument
+from admitone.ops.signing_keys import Keys
 from admitone.ops.status import StatusDocument
 from admitone.ops.tokens import NewToken
 from admitone.ops.topics import TopicsDocument
@@ -72,8 +76,14 @@ DESCRIBED: dict[str, Any] = {
     "quarantine release": ReleaseDocument,
     "quarantine discard": Discarded | ReconciledBlock,
     "reconcile": ReconciliationDocument,
-    "close": ClosingDocument,
+    "close": ClosingDocument | AttemptsDocument,
     "verify": VerificationDocument,
+    "export": Exported,
+    "rules show": RulesDocument | RulesList,
+    "rules diff": RulesDifference,
+    "keys list": Keys,
+    "keys rotate": Keys,
+    "keys retire": Keys,
     "topics check": TopicsDocument,
     "topics create": TopicsDocument,
     "topics accept": TopicsDocument,
@@ -216,6 +226,19 @@ def a_run_is_closed_and_read_back(story: Story) -> None:
     assert story.ask("close", "default", "--dry-run")["gate"] == "green"
     assert story.ask("close", "default")["artifact"]
     assert story.ask("close", "default")["closed"]
+    assert story.ask("close", "default", "--history")["attempts"]
+    story.ask("export", "default", "--to", str(story.home / "exported"))
+    in_force = story.ask("rules show")["hash"]
+    assert story.ask("rules show", "--all")["rules"] == [
+        {"hash": in_force, "in_force": True, "kept": True}
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ADMITONE_DEDUP__RETENTION", "50d")
+        (change,) = story.ask("rules diff", in_force)["changes"]
+    assert change == {"path": "dedup.retention", "before": 8_640_000_000, "after": 4_320_000_000}
+    (key,) = story.ask("keys list")["keys"]
+    assert len(story.ask("keys rotate")["keys"]) == 2
+    story.ask("keys retire", key["id"])
     story.ask("verify", "default")
     (receipts,) = story.home.glob("data/evidence/runs/default/receipts/*.parquet")
     receipts.unlink()
@@ -322,6 +345,8 @@ def ask_everything(client: httpx.Client) -> None:
     client.post("/v1/events", json=[]).raise_for_status()
     closes = lambda: client.post("/v1/runs/green/close", json={}).is_success  # noqa: E731
     wait_until(closes, "the evidence of what was delivered is written")
+    assert client.get("/v1/proof?event=new&run=green").json()["path"] == []
+    assert client.get("/v1/proof?event=new&run=red").status_code == 409
     assert client.post("/v1/runs/red/close", json={}).json()["checks"]
     assert client.get("/v1/topk").json()["errors"]
     assert client.get("/v1/receipts?event=unknown").json()["remedy"]

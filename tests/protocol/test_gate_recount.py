@@ -272,3 +272,29 @@ def test_every_try_is_kept_from_red_to_green(tmp_path: Path) -> None:
     ]
     assert "quarantined, NOT_JSON" in tries[0].document
     assert pipeline.ledger.attempts("other") == []
+
+
+def test_another_outcome_for_the_same_delivery_has_another_hash_of_rules(tmp_path: Path) -> None:
+    """The ledger keeps both documents; what was decided names the one it was decided by."""
+    pipeline = open_run(tmp_path, quarantine_limit=1.0)
+    long = event("e3", {"title": "x" * 2_000})
+    pipeline.ingest(long)
+    pipeline.run()
+    stricter = Pipeline(
+        tmp_path,
+        transport={"raw_partitions": 1},
+        pipeline={"run_id": "r", "quarantine_limit": 1.0, "max_event_bytes": 1_500},
+    )
+    stricter.ingest(long)
+    stricter.run()
+    first, second = (
+        pipeline.decisions(event_id="e3"),
+        stricter.decisions(reason="PAYLOAD_TOO_LARGE"),
+    )
+
+    assert [row["verdict"] for row in (*first, *second)] == ["ADMITTED", "QUARANTINED"]
+    assert first[0]["rules"] != second[0]["rules"]
+    kept = {each.hex() for each in pipeline.ledger.rules()}
+    assert kept == {first[0]["rules"], second[0]["rules"]}
+    sql(pipeline, f"DELETE FROM rules WHERE hash = x'{second[0]['rules']}'")  # noqa: S608
+    assert f"rules that decisions name are not kept: {second[0]['rules']}" in red(pipeline)

@@ -9,6 +9,7 @@ from admitone.boundary.admission import Boundary, BoundaryOptions, Writable
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.rules import envelope_rules, record_rules, replay_rules
 from admitone.core.contract import Contract
+from admitone.governance.rules_in_force import rules_in_force
 from admitone.ledger import open_ledger
 from admitone.ledger.model import ADMISSION_STORE
 from admitone.settings import Settings
@@ -77,6 +78,7 @@ def _options(
         pipeline=pipeline,
         reads=reads,
         rules=rules,
+        in_force=rules_in_force(settings),
         contracts=contracts,
         max_block=settings.pipeline.max_block,
         claim_lease_ms=settings.pipeline.claim_lease,

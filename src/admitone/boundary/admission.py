@@ -32,6 +32,7 @@ from admitone.core.contract import Contract
 from admitone.core.decisions import BlockState
 from admitone.core.errors import ContractDrift, IntegrityError, NotFound
 from admitone.evidence.writer import EvidenceWriter
+from admitone.governance.rules_in_force import Rules as RulesInForce
 from admitone.infra.clock import Clock, stopwatch, wall_clock
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, Block, Source, SourceInfo
@@ -50,6 +51,8 @@ class BoundaryOptions:
     reads: str
     """The topic whose deliveries are admitted."""
     rules: Rules
+    in_force: RulesInForce
+    """The same rules and all else that decides, as a document that is kept."""
     contracts: tuple[Contract, ...]
     max_block: int
     claim_lease_ms: int
@@ -138,9 +141,14 @@ class Boundary:
         refuse_another_ledger(self.ledger, self.transport, options.pipeline, topics)
         refuse_older_ledger(self.ledger, self.transport, topics, {options.pipeline: options.reads})
 
+    def keep_rules(self) -> None:
+        """Keep the rules in force, before anything is decided by them."""
+        self.ledger.keep_rules(self.options.in_force.hash, self.options.in_force.document)
+
     def register(self, topic: Topic) -> None:
-        """Make the partitions of a topic known to the ledger."""
+        """Make the partitions of a topic known to the ledger, and the rules they are read by."""
         options = self.options
+        self.keep_rules()
         for partition in range(topic.partitions):
             self.ledger.register_source(
                 self.source(topic, partition), options.pipeline, topic.name, topic.topic_id,

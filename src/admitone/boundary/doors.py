@@ -80,6 +80,7 @@ class DoorSlot:
         self.source = Source(identity, number)
         self._boundary = boundary
         ledger = boundary.ledger
+        boundary.keep_rules()
         ledger.register_source(self.source, options.pipeline, DOOR, DOOR, SYNCHRONOUS_DOOR)
         database = ledger.database()
         boundary.must_know_its_log()

@@ -209,6 +209,7 @@ class OwnedPartition:
                 destinations=destinations,
                 retention_ms=self._rules.retention_ms,
                 rules=RULES_VERSION,
+                rules_hash=self._options.in_force.hash,
                 upstream=self._upstream if self._replays else None,
                 known=self._known(block.facts),
                 after_closing=self._after_closing(block.facts),

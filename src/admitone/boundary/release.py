@@ -235,6 +235,7 @@ def _deliver(
 def _door(boundary: Boundary, info: SourceInfo) -> _ReleaseDoor:
     """Take over the door of released deliveries that belongs to a source partition."""
     source = info.source
+    boundary.keep_rules()
     if info.door != RELEASE_DOOR:
         door = release_door_of(info.pipeline, info.topic, info.topic_id)
         source = release_source(info, boundary.transport.cluster)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from admitone.cli import quarantine_commands as quarantine
+from admitone.cli import rule_commands as rules
 from admitone.cli import topic_commands as topics
 from admitone.cli.answer_commands import item, recompute, top, trend, windows
 from admitone.cli.close_commands import close, verify
@@ -15,6 +16,7 @@ from admitone.cli.decision_commands import books, decisions, receipt
 from admitone.cli.demo_command import demo
 from admitone.cli.generate_command import generate
 from admitone.cli.output import Home, remember_home
+from admitone.cli.proof_commands import export, proof
 from admitone.cli.reconcile_command import reconcile
 from admitone.cli.run_commands import ingest, init, run, status
 from admitone.cli.serve_commands import serve, token
@@ -52,9 +54,24 @@ def admitone(
 
 app.add_typer(quarantine.app, name="quarantine")
 app.add_typer(topics.app, name="topics")
+app.add_typer(rules.app, name="rules")
+app.add_typer(rules.keys, name="keys")
 _COMMANDS: tuple[Callable[..., None], ...] = (
     *(init, demo, generate, ingest, run, serve, token, status, books, decisions, receipt),
-    *(reconcile, close, verify, top, item, trend, windows, recompute, size, simulate),
+    *(
+        reconcile,
+        close,
+        verify,
+        proof,
+        export,
+        top,
+        item,
+        trend,
+        windows,
+        recompute,
+        size,
+        simulate,
+    ),
 )
 for command in _COMMANDS:
     app.command()(command)

@@ -52,7 +52,12 @@ _BUS = [
     ("bus_partition", pa.int32()),
     ("bus_offset", pa.int64()),
 ]
-_ROW = [("rules", pa.int32()), ("block", pa.int64()), ("ordinal", pa.int32())]
+_ROW = [
+    ("rules", pa.int32()),
+    ("rules_hash", pa.binary(32)),
+    ("block", pa.int64()),
+    ("ordinal", pa.int32()),
+]
 SCHEMAS = {
     RECEIPTS: pa.schema(
         [
@@ -118,7 +123,12 @@ SCHEMAS = {
         ]
     ),
 }
-ADDED_COLUMNS = {ARCHIVE: ("key",)}
+ADDED_COLUMNS = {
+    RECEIPTS: ("rules_hash",),
+    QUARANTINE: ("rules_hash",),
+    ARCHIVE: ("key",),
+    RESOLUTIONS: ("rules_hash",),
+}
 """What files of older versions do not have."""
 ORIGINAL_COLUMNS = ("key", "value", "headers")
 """What a row has from the delivery itself and not from the ledger's columns."""
@@ -169,6 +179,7 @@ class DeliveryRows:
             "source_producer": block.source.producer_id,
             "source_partition": block.source.partition,
             "rules": block.rules,
+            "rules_hash": block.rules_hash,
             "block": block.block_id,
             **constants,
         }

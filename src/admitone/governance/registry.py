@@ -27,7 +27,15 @@ Validators = Mapping[str, Mapping[int, IsValid]]
 @cache
 def schemas(texts: Texts = ()) -> Validators:
     """Return a validator for each event type and major version: the package's, and those of further files."""
-    found = {event_type: dict(versions) for event_type, versions in _newest(_embedded()).items()}
+    return {
+        event_type: {major: _validator(name, text) for major, (name, text) in versions.items()}
+        for event_type, versions in newest_schemas(texts).items()
+    }
+
+
+def newest_schemas(texts: Texts = ()) -> dict[str, dict[int, tuple[str, str]]]:
+    """Return the file that counts for each event type and major version: its name and what it holds."""
+    found = _newest(_embedded())
     for event_type, versions in _newest(texts).items():
         found.setdefault(event_type, {}).update(versions)
     return found
@@ -38,8 +46,8 @@ def _embedded() -> Texts:
     return tuple((file.name, file.read_text("utf-8")) for file in folder.iterdir())
 
 
-def _newest(texts: Texts) -> Validators:
-    found: dict[str, dict[int, tuple[tuple[int, int], IsValid]]] = {}
+def _newest(texts: Texts) -> dict[str, dict[int, tuple[str, str]]]:
+    found: dict[str, dict[int, tuple[tuple[int, int], tuple[str, str]]]] = {}
     for name, text in texts:
         match = _FILE.fullmatch(name)
         if match is None:
@@ -50,9 +58,9 @@ def _newest(texts: Texts) -> Validators:
         versions = found.setdefault(match["event_type"], {})
         major, minor = int(match["major"]), (int(match["minor"]), int(match["patch"]))
         if major not in versions or versions[major][0] < minor:
-            versions[major] = minor, _validator(name, text)
+            versions[major] = minor, (name, text)
     return {
-        event_type: {major: is_valid for major, (_, is_valid) in versions.items()}
+        event_type: {major: file for major, (_, file) in versions.items()}
         for event_type, versions in found.items()
     }
 

@@ -16,7 +16,7 @@ from admitone.ledger.store import Row, Rows
 SELECT_BLOCK: Final = (
     "SELECT block.block_id, block.producer_id, block.partition, after_offset, first_offset, last_offset, deliveries,"
     " block.epoch, block.state, rules, claimed_at, decided_at, published_at, destinations, refused, runs,"
-    " evidence_hash, row_hash, read_back, awaits_operator FROM block"
+    " evidence_hash, rules_hash, row_hash, read_back, awaits_operator FROM block"
 )
 
 
@@ -24,8 +24,8 @@ def block_from(rows: Rows, row: Row) -> Block:
     """Return the block of a row that `SELECT_BLOCK` found."""
     (
         block_id, producer, partition, after, first, last, deliveries, epoch, state, rules, claimed_at,
-        decided_at, published_at, destinations, refused, runs, evidence_hash, row_hash, read_back,
-        awaits_operator,
+        decided_at, published_at, destinations, refused, runs, evidence_hash, rules_hash,
+        row_hash, read_back, awaits_operator,
     ) = row  # fmt: skip
     return Block(
         block_id=block_id,
@@ -44,6 +44,7 @@ def block_from(rows: Rows, row: Row) -> Block:
         refused=tuple(rows.loaded(refused)),
         runs={rows.name(run): count for run, count in rows.loaded(runs).items()},
         evidence_hash=evidence_hash,
+        rules_hash=rules_hash,
         row_hash=row_hash,
         read_back=bool(read_back),
         awaits_operator=bool(awaits_operator),
@@ -66,6 +67,6 @@ def row_digest(block: Block) -> bytes:
         block.block_id, *block.source, block.after, block.first_offset, block.last_offset, block.deliveries,
         block.epoch, block.rules, block.claimed_at, block.decided_at, block.published_at, block.read_back,
         [astuple(place) for place in block.destinations], sorted(block.runs.items()),
-        (block.evidence_hash or b"").hex(),
+        (block.rules_hash or b"").hex(), (block.evidence_hash or b"").hex(),
     ]  # fmt: skip
     return hashlib.sha256(orjson.dumps(said)).digest()

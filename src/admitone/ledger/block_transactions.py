@@ -216,10 +216,10 @@ def _insert_block(rows: Rows, prepared: Prepared) -> tuple[int, int]:
     claim = prepared.claim
     row = rows.first(
         "INSERT INTO block (producer_id, partition, after_offset, first_offset, last_offset, deliveries,"  # noqa: S608
-        " epoch, rules, claimed_at, read_back, destinations, runs)"
-        f" VALUES (%s, %s, %s, %s, %s, %s, %s, %s, {rows.now_ms}, %s, %s, %s) RETURNING block_id, claimed_at",
+        " epoch, rules, rules_hash, claimed_at, read_back, destinations, runs)"
+        f" VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, {rows.now_ms}, %s, %s, %s) RETURNING block_id, claimed_at",
         *claim.source, claim.after.offset, prepared.first_offset, prepared.last_offset,
-        claim.facts.num_rows, claim.epoch, claim.rules, int(claim.reads_back),
+        claim.facts.num_rows, claim.epoch, claim.rules, claim.rules_hash, int(claim.reads_back),
         stored_destinations(claim.destinations),
         Document({rows.text(run): count for run, count in prepared.runs.items()}),
     )  # fmt: skip

@@ -176,7 +176,8 @@ class Prepared:
         return Block(
             block_id, claim.source, claim.after.offset, self.first_offset, self.last_offset,
             claim.facts.num_rows, claim.epoch, BlockState.IN_FLIGHT, claim.rules, claimed_at,
-            None, None, claim.destinations, (), self.runs, None, read_back=claim.reads_back,
+            None, None, claim.destinations, (), self.runs, None, rules_hash=claim.rules_hash,
+            read_back=claim.reads_back,
         )  # fmt: skip
 
 

@@ -93,6 +93,8 @@ class Decision(TypedDict):
     first: SourcePosition | None
     upstream: SourcePosition | None
     decided_at: str | None
+    rules: str | None
+    """The hash of the rules it was made under; decisions of older versions name none."""
     resolution: ResolutionNote | None
     id: str
 
@@ -191,6 +193,7 @@ def _rows(
     offsets = bus["bus_offset"].take(chosen).to_pylist() if bus is not None else [None] * len(rows)
     decided_at = iso(block.decided_at)
     published_at = iso(block.published_at)
+    rules = block.rules_hash.hex() if block.rules_hash else None
     for ordinal, fact, verdict, bus_offset in zip(
         rows.tolist(),
         facts.take(chosen).to_pylist(),
@@ -223,6 +226,7 @@ def _rows(
             "first": first,
             "upstream": None if upstream is None else source_document(upstream),
             "decided_at": decided_at,
+            "rules": rules,
             "resolution": later.get(ordinal),
             "id": f"{block.block_id}-{ordinal}",
         }

@@ -89,6 +89,8 @@ class Claim:
     destinations: tuple[Destination, ...]
     retention_ms: int
     rules: int
+    rules_hash: bytes | None = None
+    """Under which hash the ledger keeps the rules it was read by."""
     upstream: Mapping[Upstream, Reached] | None = None
     """The marks by which replays among its deliveries were found; None where none were looked for."""
     known: KnownRepeats | None = None
@@ -148,6 +150,8 @@ class Block:
     refused: tuple[int, ...]
     runs: Mapping[str, int]
     evidence_hash: bytes | None
+    rules_hash: bytes | None = None
+    """Under which hash the rules it was decided by are kept; blocks of older versions have none."""
     row_hash: bytes | None = None
     """SHA-256 over what its row says for good; blocks of older versions have none."""
     read_back: bool = False

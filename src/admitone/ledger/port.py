@@ -143,6 +143,9 @@ class LedgerReader(Protocol):
     def closings(self) -> list[ChainedClosing]:
         """Return the chain of all closings, oldest first."""
 
+    def rules(self) -> dict[bytes, bytes]:
+        """Return every document of rules that was ever decided by, under its hash."""
+
     def accepted_topics(self, cluster: str) -> list[AcceptedTopic]:
         """Return every acceptance of topics of a cluster, oldest first: of each topic the last one counts."""
 
@@ -300,6 +303,9 @@ class Ledger(LedgerReader, Protocol):
 
         It waits for claims that are under way, so that what is checked afterwards holds everything up to it.
         """
+
+    def keep_rules(self, rules_hash: bytes, document: bytes) -> None:
+        """Keep a document of rules, before anything is decided by it; again is harmless."""
 
     def note_attempt(self, attempt: Attempt) -> None:
         """Keep a try at closing a run that the gate refused."""

@@ -61,6 +61,7 @@ class StoredLedger(StoredReader):
     record_evidence = in_transaction(upkeep.record_evidence)
     replace_evidence = in_transaction(upkeep.replace_evidence)
     newest_block = in_transaction(upkeep.newest_block_of)
+    keep_rules = in_transaction(upkeep.keep_rules)
     note_attempt = in_transaction(upkeep.note_attempt)
     close_run = in_transaction(upkeep.close_run)
     accept_topic = in_transaction(upkeep.accept_topic)

@@ -146,6 +146,12 @@ def attempts_of(rows: Rows, run_id: str) -> list[Attempt]:
     ]
 
 
+def rules_of(rows: Rows) -> dict[bytes, bytes]:
+    """Return every document of rules that was ever decided by, under its hash."""
+    found = rows.all("SELECT hash, document FROM rules")
+    return {bytes(rules_hash): bytes(document) for rules_hash, document in found}
+
+
 def closings_of(rows: Rows) -> list[ChainedClosing]:
     """Return the chain of all closings, oldest first."""
     found = rows.all(
@@ -340,6 +346,7 @@ class StoredReader:
     blocks_in = reading(blocks_in)
     attempts = reading(attempts_of)
     closings = reading(closings_of)
+    rules = reading(rules_of)
     resolutions = reading(resolutions_of)
     late = reading(late_plan)
     late_numbers = reading(late_numbers)

@@ -98,6 +98,14 @@ def newest_block_of(rows: Rows, run_id: str) -> int:
     return int(row[0]) if row else 0
 
 
+def keep_rules(rows: Rows, rules_hash: bytes, document: bytes) -> None:
+    """Keep a document of rules."""
+    rows.change(
+        "INSERT INTO rules (hash, document) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+        rules_hash, document,
+    )  # fmt: skip
+
+
 def note_attempt(rows: Rows, attempt: Attempt) -> None:
     """Keep a try at closing a run."""
     rows.change(

@@ -14,6 +14,7 @@ from admitone.boundary.admission import BoundaryOptions
 from admitone.boundary.producers import STREAM
 from admitone.boundary.rules import envelope_rules
 from admitone.core.decisions import DISPOSING_ACTIONS, REASON_CODES, VERDICT_CODES, BlockState
+from admitone.governance.rules_in_force import rules_in_force
 from admitone.ledger.books import books
 from admitone.ledger.decision_rows import Decision as Decided
 from admitone.ledger.model import SourceInfo
@@ -319,6 +320,7 @@ def _settings(compacted: bool) -> tuple[Settings, BoundaryOptions]:
         pipeline=settings.pipeline.name,
         reads=_RAW,
         rules=envelope_rules(settings),
+        in_force=rules_in_force(settings),
         contracts=destination_contracts(settings),
         max_block=1,
         claim_lease_ms=settings.pipeline.claim_lease,

@@ -57,6 +57,8 @@ class Parameters(TypedDict):
     """Under which rules a run was decided."""
 
     rules: int
+    in_force: list[str]
+    """The hashes of all rules that its blocks were decided under."""
     retention_ms: int
     future_tolerance_ms: int
     max_event_bytes: int
@@ -118,7 +120,7 @@ def make_artifact(
         "leaf": audit.files.tree.leaf,
         "log": _log(audit),
         "evidence": [file_entry(file) for file in audit.files.files],
-        "parameters": _parameters(settings),
+        "parameters": _parameters(settings, audit),
         "waived": sorted(waived),
         "gate": gate.document(),
     }
@@ -167,9 +169,10 @@ def _mark(info: SourceInfo) -> MarkEntry:
     }
 
 
-def _parameters(settings: Settings) -> Parameters:
+def _parameters(settings: Settings, audit: RunAudit) -> Parameters:
     return {
         "rules": RULES_VERSION,
+        "in_force": sorted(each.hex() for each in audit.decisions.rules),
         "retention_ms": settings.dedup.retention,
         "future_tolerance_ms": settings.pipeline.future_tolerance,
         "max_event_bytes": settings.pipeline.max_event_bytes,

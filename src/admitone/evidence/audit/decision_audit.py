@@ -66,6 +66,8 @@ class DecisionAudit:
     """The topics that admissions went to."""
     contradictions: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
     """Deliveries that contradict an admission and were not disposed of, by identity and payload hash."""
+    rules: set[bytes] = field(default_factory=set)
+    """Under which hashes the rules are kept that its blocks were decided by."""
     counts: Counter[Verdict] = field(default_factory=Counter)
     """Its deliveries by verdict, recounted from the columns."""
     deliveries: int = 0
@@ -115,6 +117,7 @@ def audit_decisions(
         if not scope.holds(block):
             continue
         found.blocks += 1
+        found.rules |= {block.rules_hash} if block.rules_hash else set()
         found.deduplicated += block.source in keyed
         verdict = verdicts["verdict"].to_numpy()
         _count(found, scope.run_id, block, verdict[of_run])

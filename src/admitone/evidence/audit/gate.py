@@ -185,6 +185,12 @@ def _evidence(audit: RunAudit, run: str) -> Check:
         f"counters of sources are wrong: {_few(audit.chain.miscounted)}",
         books,
     )
+    blockers += _some(
+        "missing evidence",
+        len(audit.unkept_rules),
+        f"rules that decisions name are not kept: {_few(audit.unkept_rules)}",
+        "admitone rules show",
+    )
     missing = audit.chain.of_run - found.blocks
     blockers += _some(
         "unbalanced",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -60,6 +61,8 @@ class RunAudit:
     foreign: list[str]
     """Files in the run's folder that no writer of ours can have made."""
     archive: bool
+    unkept_rules: list[str]
+    """Hashes that decisions name and under which the ledger keeps no rules, or others."""
     miscounted: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By kind of evidence, how many rows are missing and how many are there more than once."""
 
@@ -129,6 +132,7 @@ def _audit_run(
             leftovers=leftovers,
             foreign=foreign,
             archive=archive,
+            unkept_rules=_unkept(ledger, decisions),
         )
     found.miscounted.update(_miscounted(found))
     return found
@@ -147,6 +151,15 @@ def _topics(
     if decisions.deduplicated:
         contracts += dedup_contracts(settings)
     return check_topics(contracts, ledger, transport)
+
+
+def _unkept(ledger: LedgerReader, decisions: DecisionAudit) -> list[str]:
+    kept = ledger.rules()
+    return sorted(
+        each.hex()
+        for each in decisions.rules
+        if hashlib.sha256(kept.get(each, b"")).digest() != each
+    )
 
 
 def _compacted(settings: Settings) -> frozenset[str]:

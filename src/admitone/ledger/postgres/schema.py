@@ -269,7 +269,17 @@ ALTER TABLE run ADD COLUMN was_closed integer NOT NULL DEFAULT 0""",
     """CREATE TABLE ledger (ledger_id text NOT NULL);
 
 INSERT INTO ledger VALUES (replace(gen_random_uuid()::text, '-', ''))""",
-    """ALTER TABLE block ADD COLUMN row_hash bytea;
+    """CREATE TABLE rules (hash bytea PRIMARY KEY, document bytea NOT NULL);
+
+CREATE TRIGGER rules_are_appended BEFORE UPDATE OR DELETE ON rules
+FOR EACH ROW EXECUTE FUNCTION refuse_change('rules cannot be changed');
+
+CREATE TRIGGER rules_are_kept BEFORE TRUNCATE ON rules
+EXECUTE FUNCTION refuse_change('rules cannot be changed');
+
+ALTER TABLE block ADD COLUMN rules_hash bytea;
+
+ALTER TABLE block ADD COLUMN row_hash bytea;
 
 ALTER TABLE block ADD COLUMN read_back integer NOT NULL DEFAULT 0;
 

@@ -244,7 +244,17 @@ ALTER TABLE run ADD COLUMN was_closed INTEGER NOT NULL DEFAULT 0""",
     """CREATE TABLE ledger (ledger_id TEXT NOT NULL);
 
 INSERT INTO ledger VALUES (lower(hex(randomblob(16))))""",
-    """ALTER TABLE block ADD COLUMN row_hash BLOB;
+    """CREATE TABLE rules (hash BLOB PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
+
+CREATE TRIGGER rules_are_appended BEFORE UPDATE ON rules
+BEGIN SELECT RAISE(ABORT, 'rules cannot be changed'); END;
+
+CREATE TRIGGER rules_are_kept BEFORE DELETE ON rules
+BEGIN SELECT RAISE(ABORT, 'rules cannot be changed'); END;
+
+ALTER TABLE block ADD COLUMN rules_hash BLOB;
+
+ALTER TABLE block ADD COLUMN row_hash BLOB;
 
 ALTER TABLE block ADD COLUMN read_back INTEGER NOT NULL DEFAULT 0;
 

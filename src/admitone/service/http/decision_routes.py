@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from admitone.boundary.release import Choice, ReleaseDocument, Signature
 from admitone.core.decisions import Reason, Verdict
+from admitone.evidence.audit.proof import ProofDocument
 from admitone.evidence.quarantined import QuarantinedDelivery, quarantined
 from admitone.ledger.decision_rows import Decision, Decisions, decisions
 from admitone.ledger.model import Filter
@@ -21,6 +22,7 @@ from admitone.ledger.query_text import (
     moment_from,
     receipt_of,
 )
+from admitone.ops.proofs import proof
 from admitone.ops.quarantine import Discarded, Quarantined, discard, list_quarantined, release
 from admitone.service.http.authentication import Caller
 from admitone.service.http.context import (
@@ -152,6 +154,16 @@ async def list_decisions(
         return DecisionPage(decisions=page, next=following)
 
     return await ask(service, look)
+
+
+@router.get("/proof", response_model=ProofDocument, responses=problems(404, 409))
+async def get_proof(
+    _: Reader, service: Service, question: Annotated[ReceiptQuestion, Query()]
+) -> Response:
+    """Return the proof of an event's receipt, which a stranger can check without these stores."""
+    return await ask(
+        service, proof, service.stores, question.event, question.run, question.event_class
+    )
 
 
 @router.get("/receipts", response_model=EventReceipt, responses=problems(404))
