@@ -199,7 +199,7 @@ def test_what_is_gone_from_a_folder_log_without_a_truncation_is_missed(tmp_path:
     [
         (["DELETE FROM block WHERE block_id = 1", "DELETE FROM block_run WHERE block_id = 1"], "do not chain"),
         (["UPDATE source SET mark = mark + 1"], "do not chain"),
-        (["UPDATE source SET decided = decided + 1"], "counters of sources are wrong"),
+        (["UPDATE source SET decided = decided + 1"], "stream times of sources are wrong"),
         (["UPDATE block SET after_offset = 0 WHERE block_id = 2"], "do not chain"),
         (["UPDATE block SET deliveries = deliveries + 1 WHERE block_id = 2"], "not as they were decided"),
         (["DELETE FROM block_run WHERE block_id = 2"], "are not found under it"),

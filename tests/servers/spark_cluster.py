@@ -35,6 +35,8 @@ class SparkCluster:
             "master", "org.apache.spark.deploy.master.Master",
             "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(page),
         )  # fmt: skip
+        # A worker's page takes any free port: it must not be the one that the master is about to take.
+        self.await_workers(0)
         for _ in range(workers):
             self.add_worker()
         self.await_workers(workers)

@@ -8,8 +8,7 @@ import numpy as np
 
 from admitone.core.decisions import CODE_OF_REASON, Reason
 from admitone.core.errors import CircuitOpen
-from admitone.ledger.model import Claimed
-from admitone.ledger.outcomes import Summary
+from admitone.ledger.model import Claimed, Summary
 
 Recent = Callable[[int], tuple[int, int]]
 """Returns how many of a source's last deliveries there are, and how many of them were quarantined."""

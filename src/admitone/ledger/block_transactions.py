@@ -35,9 +35,10 @@ from admitone.ledger.model import (
     Mark,
     Outcome,
     Source,
+    Summary,
     this_block,
 )
-from admitone.ledger.outcomes import First, Summary, bus_ranges, concluded, contradictions, followed
+from admitone.ledger.outcomes import First, bus_ranges, concluded, contradictions, followed
 from admitone.ledger.segments import pointer_of, put_back
 from admitone.ledger.sources import must_be_in, owned
 from admitone.ledger.store import Document, KeyClaim, Rows, Store

@@ -154,12 +154,11 @@ class Prepared:
     def of(cls, claim: Claim) -> Prepared:
         """Prepare a claim."""
         facts, offsets = claim.facts, claim.facts["offset"]
-        identities = digest_words(facts["identity"].drop_null())[:, 0]
         return cls(
             claim,
             Deliveries.of(facts, claim.known),
             pack(facts),
-            filter_of(facts["event_id"].to_pylist(), identities),
+            names_of_facts(facts),
             runs_of(facts),
             offsets[0].as_py(),
             offsets[-1].as_py(),
@@ -179,6 +178,12 @@ class Prepared:
             None, None, claim.destinations, (), self.runs, None, rules_hash=claim.rules_hash,
             read_back=claim.reads_back,
         )  # fmt: skip
+
+
+def names_of_facts(facts: pa.Table) -> bytes:
+    """Return the filter over the names in a block."""
+    identities = digest_words(facts["identity"].drop_null())[:, 0]
+    return filter_of(facts["event_id"].to_pylist(), identities)
 
 
 def must_be_at(source: Source, expected: Mark, found: Mark, in_flight: int | None) -> None:

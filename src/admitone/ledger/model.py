@@ -9,11 +9,21 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from admitone.core.decisions import BLOCK_TRANSITIONS, Action, BlockState, Reason, Verdict
+from admitone.core.decisions import (
+    BLOCK_TRANSITIONS,
+    CODE_OF_VERDICT,
+    VERDICT_CODES,
+    Action,
+    BlockState,
+    Reason,
+    Verdict,
+)
 from admitone.core.replay_filter import Reached, Upstream
 from admitone.core.segment_times import Segment, segment_for
 
 NOTHING_DECIDED = -1
+_QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
+_AMBIGUOUS = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
 ADMISSION_STORE = "admission"
 """The keys that all boundaries on a ledger share; each dedup pipeline has a store of its own."""
 RELEASE_DOOR = "release"
@@ -332,6 +342,37 @@ class EvidenceFile:
     """Hash over the logical rows, which a rewritten file must have again."""
     checksum: bytes
     """SHA-256 over the file's bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a block's row says about its verdicts, so that questions can pass it over."""
+
+    verdict_bits: int
+    reason_bits: int
+    quarantined: int
+    ambiguous: int
+
+    @classmethod
+    def of(cls, verdicts: pa.Table) -> Summary:
+        """Return the summary of a block's verdicts."""
+        counts = np.bincount(verdicts["verdict"].to_numpy(), minlength=len(VERDICT_CODES))
+        reasons = np.bincount(verdicts["reason"].to_numpy())
+        return cls(
+            sum(1 << code for code in np.flatnonzero(counts).tolist()),
+            sum(1 << code for code in np.flatnonzero(reasons).tolist()),
+            int(counts[_QUARANTINED]),
+            int(counts[_AMBIGUOUS]),
+        )
+
+
+class Derived(NamedTuple):
+    """What is kept beside a block's columns and follows from them, so that questions find it quickly."""
+
+    summary: Summary
+    names: bytes
+    places: list[tuple[str, int, int, int]]
+    """Topic, partition, first and last offset of each stretch of the log that holds its records."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from admitone.core.decisions import (
     CODE_OF_VERDICT,
     DISPOSING_ACTIONS,
     JUDGEMENTS,
-    VERDICT_CODES,
     BlockState,
     Reason,
     Verdict,
@@ -36,28 +35,6 @@ _MISMATCH = CODE_OF_REASON[Reason.PAYLOAD_MISMATCH]
 _PUBLISH_FAILED = _QUARANTINED, CODE_OF_REASON[Reason.PUBLISH_FAILED]
 
 Columns = tuple[pa.Table, pa.Table, pa.Table | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What a block's row says about its verdicts, so that questions can pass it over."""
-
-    verdict_bits: int
-    reason_bits: int
-    quarantined: int
-    ambiguous: int
-
-    @classmethod
-    def of(cls, verdicts: pa.Table) -> Summary:
-        """Return the summary of a block's verdicts."""
-        counts = np.bincount(verdicts["verdict"].to_numpy(), minlength=len(VERDICT_CODES))
-        reasons = np.bincount(verdicts["reason"].to_numpy())
-        return cls(
-            sum(1 << code for code in np.flatnonzero(counts).tolist()),
-            sum(1 << code for code in np.flatnonzero(reasons).tolist()),
-            int(counts[_QUARANTINED]),
-            int(counts[_AMBIGUOUS]),
-        )
 
 
 def runs_of(facts: pa.Table) -> dict[str, int]:

@@ -34,6 +34,7 @@ from admitone.ledger.model import (
     Claimed,
     Closure,
     Decided,
+    Derived,
     Destination,
     EvidenceFile,
     Filter,
@@ -87,6 +88,9 @@ class LedgerReader(Protocol):
 
     def decided_rows(self) -> Iterator[Block]:
         """Yield the rows of all decided blocks, source by source, in the order of their offsets."""
+
+    def derived(self, block_id: int) -> Derived:
+        """Return what is kept beside a block's columns and follows from them."""
 
     def blocks_in(self, topic: str, partition: int, first: int, last: int) -> list[int]:
         """Return the decided blocks that have records within a stretch of the log."""

@@ -20,11 +20,10 @@ from admitone.ledger.block_transactions import (
     stored_destinations,
 )
 from admitone.ledger.columns import pack
-from admitone.ledger.model import Block, Destination, Late, Resolved, Source
+from admitone.ledger.model import Block, Destination, Late, Resolved, Source, Summary
 from admitone.ledger.outcomes import (
     Columns,
     Consequence,
-    Summary,
     ambiguous_admissions,
     as_it_stands,
     bus_ranges,

@@ -26,6 +26,7 @@ from admitone.ledger.model import (
     Block,
     ChainedClosing,
     Decided,
+    Derived,
     EvidenceFile,
     Filter,
     KnownEnds,
@@ -34,6 +35,7 @@ from admitone.ledger.model import (
     Resolution,
     Source,
     SourceInfo,
+    Summary,
 )
 from admitone.ledger.outcomes import Columns, standing
 from admitone.ledger.store import Condition, ReadStore, Rows
@@ -132,6 +134,21 @@ def blocks_in(rows: Rows, topic: str, partition: int, first: int, last: int) -> 
         " AND first_offset <= %s AND last_offset >= %s ORDER BY block_id",
         topic, partition, last, first,
     )  # fmt: skip
+
+
+def derived_of(rows: Rows, block_id: int) -> Derived:
+    """Return what is kept beside a block's columns and follows from them."""
+    row = rows.first(
+        "SELECT verdict_bits, reason_bits, quarantined, ambiguous, filter FROM block"
+        " LEFT JOIN names USING (block_id) WHERE block_id = %s",
+        block_id,
+    )
+    places = rows.all(
+        "SELECT topic, partition, first_offset, last_offset FROM place WHERE block_id = %s",
+        block_id,
+    )
+    *summary, names = row or (0, 0, 0, 0, None)
+    return Derived(Summary(*summary), bytes(names or b""), places)
 
 
 def attempts_of(rows: Rows, run_id: str) -> list[Attempt]:
@@ -344,6 +361,7 @@ class StoredReader:
     last_blocks = reading(last_blocks)
     columns = reading(columns_of)
     blocks_in = reading(blocks_in)
+    derived = reading(derived_of)
     attempts = reading(attempts_of)
     closings = reading(closings_of)
     rules = reading(rules_of)

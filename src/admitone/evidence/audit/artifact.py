@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from dataclasses import asdict
 
@@ -66,6 +67,14 @@ class Parameters(TypedDict):
     topics: list[TopicEntry]
 
 
+class AttemptEntry(TypedDict):
+    """A try at closing the run before this one, and the hash over what its gate said."""
+
+    at: int
+    author: str
+    gate: str
+
+
 class LogEntry(TypedDict):
     """What of a partition was read: from the run's first place there to an offset, and what was gone of it."""
 
@@ -85,6 +94,7 @@ class Artifact(TypedDict):
     run_id: str
     closed_at: int
     author: str
+    attempts: list[AttemptEntry]
     books: RunBooks
     marks: list[MarkEntry]
     merkle_root: str
@@ -113,6 +123,7 @@ def make_artifact(
         "run_id": gate.run_id,
         "closed_at": closed_at,
         "author": author,
+        "attempts": attempt_entries(ledger, gate.run_id),
         "books": account,
         "marks": [_mark(info) for info in ledger.sources()],
         "merkle_root": audit.files.tree.root().hex(),
@@ -124,6 +135,19 @@ def make_artifact(
         "waived": sorted(waived),
         "gate": gate.document(),
     }
+
+
+def attempt_entries(ledger: LedgerReader, run_id: str) -> list[AttemptEntry]:
+    """Return the tries at closing a run that the gate refused, as an artifact lists them."""
+    return [
+        {
+            "at": attempt.at,
+            "author": attempt.author,
+            "gate": hashlib.sha256(attempt.document.encode()).hexdigest(),
+        }
+        for attempt in ledger.attempts(run_id)
+        if not attempt.closed
+    ]
 
 
 def to_bytes(artifact: Artifact) -> bytes:

@@ -31,7 +31,9 @@ class ChainAudit:
     broken: list[str] = field(default_factory=list)
     """Where sources have a gap or an overlap."""
     miscounted: list[str] = field(default_factory=list)
-    """Sources that count other deliveries than their blocks hold."""
+    """Sources that count other deliveries than their blocks hold, or are at another stream time."""
+    misnamed: list[str] = field(default_factory=list)
+    """Sources whose producer is not that of the pipeline, the door and the topic they name."""
 
 
 def audit_chain(scope: Scope, ledger: LedgerReader) -> ChainAudit:
@@ -41,6 +43,7 @@ def audit_chain(scope: Scope, ledger: LedgerReader) -> ChainAudit:
     reached: dict[Source, int] = {}
     deliveries: Counter[Source] = Counter()
     hashed: set[Source] = set()
+    last: dict[Source, int] = {}
     for block in ledger.decided_rows():
         _check_row(found, block, hashed)
         deliveries[block.source] += block.deliveries
@@ -53,13 +56,33 @@ def audit_chain(scope: Scope, ledger: LedgerReader) -> ChainAudit:
         if not (block.after == before < block.first_offset and 0 < block.deliveries <= span):
             _say(found, infos.get(block.source), block, f"begins at {block.first_offset} behind {before}")  # fmt: skip
         reached[block.source] = max(before, block.last_offset)
+        last[block.source] = block.block_id
     _check_ends(found, scope.marks, infos, reached)
+    if scope.marks is None:
+        _check_stream_times(found, ledger, infos, last)
     for source, info in infos.items():
         if info.decided != deliveries[source]:
             found.miscounted.append(
                 f"{info.topic}:{source.partition} counts {info.decided}, not {deliveries[source]}"
             )
     return found
+
+
+def _check_stream_times(
+    found: ChainAudit,
+    ledger: LedgerReader,
+    infos: Mapping[Source, SourceInfo],
+    last: Mapping[Source, int],
+) -> None:
+    """Compare each source's stream time with that of its last delivery."""
+    for source, block_id in last.items():
+        facts, _, _ = ledger.columns(block_id)
+        info = infos.get(source)
+        reached = facts["stream_time"][-1].as_py()
+        if info is not None and info.mark.stream_time != reached:
+            found.miscounted.append(
+                f"{info.topic}:{source.partition} is at stream time {info.mark.stream_time}, not {reached}"
+            )
 
 
 def _check_row(found: ChainAudit, block: Block, hashed: set[Source]) -> None:

@@ -21,6 +21,7 @@ from admitone.core.decisions import (
     Verdict,
 )
 from admitone.core.identity import identity_of
+from admitone.evidence.audit.derived_rows import differs, journal_differs
 from admitone.evidence.audit.identities import keyed_sources, wrong_identities, wrong_keys
 from admitone.evidence.audit.once_audit import OnceAudit
 from admitone.evidence.audit.replay_audit import ReplayAudit
@@ -66,6 +67,10 @@ class DecisionAudit:
     """The topics that admissions went to."""
     contradictions: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
     """Deliveries that contradict an admission and were not disposed of, by identity and payload hash."""
+    underived: list[str] = field(default_factory=list)
+    """Blocks beside whose columns lies what does not follow from them."""
+    journals: list[int] = field(default_factory=list)
+    """Blocks whose original deliveries are others than was decided about."""
     rules: set[bytes] = field(default_factory=set)
     """Under which hashes the rules are kept that its blocks were decided by."""
     counts: Counter[Verdict] = field(default_factory=Counter)
@@ -114,6 +119,10 @@ def audit_decisions(
         of_run = _of_run(facts, scope.run_id)
         first = ledger.columns(block.block_id) if resolutions else (facts, verdicts, bus)
         _count_evidence(found, scope, decided, first, resolutions, of_run)
+        if (what := differs(ledger, decided, resolutions)) is not None:
+            found.underived.append(f"{what} of block {block.block_id}")
+        if journal_differs(ledger, decided, keyed=block.source in keyed):
+            found.journals.append(block.block_id)
         if not scope.holds(block):
             continue
         found.blocks += 1

@@ -114,6 +114,18 @@ def _drift(audit: RunAudit, run: str) -> Check:
     )
     blockers += _some(
         "drift",
+        len(audit.decisions.underived),
+        f"what is kept beside blocks does not follow from them: {_few(audit.decisions.underived)}",
+        f"admitone verify {run}",
+    )
+    blockers += _some(
+        "drift",
+        len(audit.decisions.journals),
+        f"original deliveries are not those that were decided: blocks {_few(audit.decisions.journals)}",
+        f"admitone verify {run}",
+    )
+    blockers += _some(
+        "drift",
         audit.decisions.unplaced,
         "admissions have no place on the log",
         f"admitone decisions --run {run} --verdict ADMITTED",
@@ -182,7 +194,7 @@ def _evidence(audit: RunAudit, run: str) -> Check:
     blockers += _some(
         "unbalanced",
         len(audit.chain.miscounted),
-        f"counters of sources are wrong: {_few(audit.chain.miscounted)}",
+        f"counters or stream times of sources are wrong: {_few(audit.chain.miscounted)}",
         books,
     )
     blockers += _some(
@@ -190,6 +202,12 @@ def _evidence(audit: RunAudit, run: str) -> Check:
         len(audit.unkept_rules),
         f"rules that decisions name are not kept: {_few(audit.unkept_rules)}",
         "admitone rules show",
+    )
+    blockers += _some(
+        "unbalanced",
+        len(audit.chain.misnamed),
+        f"sources are not what they are named: {_few(audit.chain.misnamed)}",
+        books,
     )
     missing = audit.chain.of_run - found.blocks
     blockers += _some(

@@ -28,6 +28,7 @@ from admitone.evidence.audit.log_audit import LogAudit
 from admitone.evidence.audit.once_audit import OnceAudit
 from admitone.evidence.audit.run_on_log import RunOnLog
 from admitone.evidence.audit.scope import Scope
+from admitone.evidence.audit.source_names import misnamed_sources
 from admitone.evidence.evidence_rows import ARCHIVE
 from admitone.evidence.topic_check import check_topics
 from admitone.governance.topic_routes import envelope_routes, record_route
@@ -109,6 +110,8 @@ def _audit_run(
             log = LogAudit(transport, known, now, whole=archive, to_the_end=scope.marks is None)
         on_log = None if log is None else RunOnLog(log, ExpectedRecords(ledger, routes))
         chain = audit_chain(scope, ledger)
+        if transport is not None:
+            chain.misnamed += misnamed_sources(ledger, transport)
         decisions = audit_decisions(scope, ledger, once, on_log, archive=archive)
         archived = ArchiveAudit(ledger, {route.topic: route for route in routes}, once, on_log)
         files = audit_files(run_id, ledger, store, decisions, archived, scope.leaf)

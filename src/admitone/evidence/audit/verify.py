@@ -16,7 +16,13 @@ from typing_extensions import TypedDict
 from admitone.core.closure import Check, Criterion
 from admitone.core.errors import NotFound
 from admitone.evidence import open_evidence_store, open_evidence_writer
-from admitone.evidence.audit.artifact import ARTIFACT_VERSION, Artifact, file_entry, to_bytes
+from admitone.evidence.audit.artifact import (
+    ARTIFACT_VERSION,
+    Artifact,
+    attempt_entries,
+    file_entry,
+    to_bytes,
+)
 from admitone.evidence.audit.chain_of_closings import closing_of, compare_chain
 from admitone.evidence.audit.compared import Comparison
 from admitone.evidence.audit.gate import judge
@@ -36,7 +42,7 @@ from admitone.transport.port import Transport
 
 _COPIES = ("closure.json", "seal.json")
 _FIRST, _CHAINED = 1, 2
-_ADDED = {"author", "leaf", "log"}
+_ADDED = {"author", "attempts", "leaf", "log"}
 """Since this version of an artifact closings are chained."""
 _WRONG_EVEN_WHILE_OPEN = frozenset(
     {"identity", "overwritten", "damaged evidence", "drift", "missing evidence", "extra evidence"}
@@ -214,8 +220,10 @@ def _artifact(
     )
     yield _books(run_id, artifact, marks_of(data or b"") or {}, ledger)
     yield _marks(artifact, ledger)
-    if audit.log is not None and artifact["version"] >= _CHAINED:
-        yield _log(artifact, audit.log)
+    if artifact["version"] >= _CHAINED:
+        yield _attempts(run_id, artifact, ledger)
+        if audit.log is not None:
+            yield _log(artifact, audit.log)
     root = audit.files.tree.root().hex()
     wrong = [f"the receipts give {root}, the artifact says {artifact['merkle_root']}"]
     counted = artifact["receipts"] == len(audit.files.tree)
@@ -314,6 +322,27 @@ def _log(artifact: Artifact, log: LogAudit) -> Comparison:
             differences.append(f"{_named(place)} holds other admissions than at the closing")
     differences += [f"{_named(place)} was not written to by the closing" for place in now]
     return Comparison("partitions written", f"{len(artifact['log'])} partitions", differences)
+
+
+def _attempts(run_id: str, artifact: Artifact, ledger: LedgerReader) -> Comparison:
+    """Compare the tries at closing that the ledger keeps with those that were signed, and the last with the closing."""
+    now = attempt_entries(ledger, run_id)
+    differences = []
+    if now[: len(artifact["attempts"])] != artifact["attempts"] or len(now) != len(
+        artifact["attempts"]
+    ):
+        differences.append("the ledger keeps other tries at closing than at the closing")
+    closed = [each for each in ledger.attempts(run_id) if each.closed]
+    last = closed[-1] if closed else None
+    said = orjson.loads(last.document) if last else {}
+    expected = {"waived": artifact["waived"], "gate": artifact["gate"]}
+    if (
+        last is None
+        or (last.at, last.author) != (artifact["closed_at"], artifact["author"])
+        or said != expected
+    ):
+        differences.append("the try that closed the run is not the closing")
+    return Comparison("tries at closing", f"{len(now)} before it", differences)
 
 
 def _named(place: Place) -> str:
