@@ -25,7 +25,7 @@ demo: setup
 	@.venv/bin/admitone demo
 
 test: services check
-	$(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 check: setup
 	.venv/bin/ruff format --check .

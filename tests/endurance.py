@@ -30,7 +30,7 @@ from tests.support.kept_results import KEPT, Result, today
 
 NAME = "endurance"
 STRIKES = "the tests themselves, again and again: quiet, beside other work, near midnight"
-SUITE = ("--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder")
+SUITE = ("--numprocesses=4", "--dist=loadfile", "--no-loadscope-reorder")
 CLOCKS = (
     "tests/browser", "tests/http", "tests/unit/test_windows.py", "tests/unit/test_answers.py",
     "tests/unit/test_cli.py", "tests/unit/test_traffic_truth.py", "tests/protocol/test_heavy_hitters.py",

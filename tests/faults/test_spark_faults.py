@@ -13,7 +13,6 @@ from tests.faults.spark_harness import SparkCase, run_spark_case
     "case",
     [
         SparkCase("boundary.published", 1, "stop", "checkpoint deleted", seed=3),
-        SparkCase("boundary.claimed", 2, "kill", "nothing", seed=4),
         SparkCase("analytics.committing", 1, "stop", "old checkpoint restored", seed=5),
         SparkCase("analytics.counted", 2, "kill", "batch size changed", seed=6),
     ],

@@ -353,7 +353,7 @@ def test_random_histories_agree_with_the_model(fresh_ledgers: Callable[[], OpenL
     run_state_machine_as_test(
         lambda: Machine(fresh_ledgers()),
         settings=settings(
-            max_examples=60,
+            max_examples=40,
             stateful_step_count=50,
             deadline=None,
             phases=[Phase.generate],

@@ -252,7 +252,7 @@ def test_random_windows_agree_with_the_model(clocked_ledgers: ClockedLedgers) ->
         run_state_machine_as_test(
             lambda retention=retention: Machine(clocked_ledgers(), retention),
             settings=settings(
-                max_examples=20,
+                max_examples=12,
                 stateful_step_count=40,
                 deadline=None,
                 phases=[Phase.generate],

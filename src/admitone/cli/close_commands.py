@@ -179,6 +179,10 @@ def print_verification(found: Verification) -> None:
         ):
             for path in paths:
                 console.print(f"{word}  {escape(path)}", soft_wrap=True)
+    left_out = found.document()["not_covered"]
+    err().print(
+        f"{len(left_out)} columns need not be covered; --json lists them, each with the reason"
+    )
     for note in found.notes:
         err().print(f"note: {escape(note)}", soft_wrap=True)
 

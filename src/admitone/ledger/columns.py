@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from admitone.core.errors import IntegrityError
 from admitone.core.wire import POSITION_BYTES, one_array
 
 UPSTREAM_TYPE = pa.binary(POSITION_BYTES)
@@ -82,8 +83,13 @@ def pack(table: pa.Table) -> bytes:
 
 def unpack(packed: bytes) -> pa.Table:
     """Return the table behind such bytes."""
-    with pa.ipc.open_stream(pa.py_buffer(packed)) as reader:
-        return reader.read_all()
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(packed)) as reader:
+            return reader.read_all()
+    except (OSError, pa.ArrowException) as error:
+        raise IntegrityError(
+            f"Columns of the ledger cannot be read: {error}.", "restore the ledger from a backup"
+        ) from error
 
 
 def logical_digest(*tables: pa.Table) -> bytes:

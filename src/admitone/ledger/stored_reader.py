@@ -14,7 +14,7 @@ from admitone.core.decisions import (
     BlockState,
     Reason,
 )
-from admitone.core.errors import NotFound
+from admitone.core.errors import IntegrityError, NotFound
 from admitone.ledger.block_rows import SELECT_BLOCK, block_from, destinations_from
 from admitone.ledger.columns import unpack
 from admitone.ledger.filter_conditions import conditions_of
@@ -63,9 +63,13 @@ def reading(
 
 def ledger_id_of(rows: Rows) -> str:
     """Return the id that this ledger got when it was made."""
-    row = rows.first("SELECT ledger_id FROM ledger")
-    assert row is not None
-    return str(row[0])
+    found = rows.all("SELECT ledger_id FROM ledger")
+    if len(found) != 1:
+        raise IntegrityError(
+            f"Expected a ledger to have one id, got {len(found)}.",
+            "restore the ledger from a backup",
+        )
+    return str(found[0][0])
 
 
 def sources_of(rows: Rows, only: Source | None = None) -> list[SourceInfo]:

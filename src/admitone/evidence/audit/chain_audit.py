@@ -44,22 +44,27 @@ def audit_chain(scope: Scope, ledger: LedgerReader) -> ChainAudit:
     deliveries: Counter[Source] = Counter()
     hashed: set[Source] = set()
     last: dict[Source, int] = {}
+    closed: set[Source] = set()
     for block in ledger.decided_rows():
         _check_row(found, block, hashed)
         deliveries[block.source] += block.deliveries
-        if not scope.holds(block):
-            continue
         found.rows += 1
-        found.of_run += scope.run_id in block.runs
+        found.of_run += scope.run_id in block.runs and scope.holds(block)
         before = reached.get(block.source, NOTHING_DECIDED)
         span = block.last_offset - block.first_offset + 1
         if not (block.after == before < block.first_offset and 0 < block.deliveries <= span):
             _say(found, infos.get(block.source), block, f"begins at {block.first_offset} behind {before}")  # fmt: skip
         reached[block.source] = max(before, block.last_offset)
         last[block.source] = block.block_id
-    _check_ends(found, scope.marks, infos, reached)
-    if scope.marks is None:
-        _check_stream_times(found, ledger, infos, last)
+        if scope.marks is not None and scope.marks.get(block.source) == block.last_offset:
+            closed.add(block.source)
+    _check_ends(found, infos, reached)
+    _check_stream_times(found, ledger, infos, last)
+    for source, mark in (scope.marks or {}).items():
+        if source not in closed and mark != NOTHING_DECIDED:
+            found.broken.append(
+                f"no block of {tuple(source)} ends where the run was closed: {mark}"
+            )
     for source, info in infos.items():
         if info.decided != deliveries[source]:
             found.miscounted.append(
@@ -98,19 +103,14 @@ def _check_row(found: ChainAudit, block: Block, hashed: set[Source]) -> None:
 
 
 def _check_ends(
-    found: ChainAudit,
-    marks: Mapping[Source, int] | None,
-    infos: Mapping[Source, SourceInfo],
-    reached: Mapping[Source, int],
+    found: ChainAudit, infos: Mapping[Source, SourceInfo], reached: Mapping[Source, int]
 ) -> None:
-    wanted = marks if marks is not None else {s: info.mark.offset for s, info in infos.items()}
-    for source, mark in wanted.items():
+    for source, info in infos.items():
         end = reached.get(source, NOTHING_DECIDED)
-        if end != mark:
-            info = infos.get(source)
-            where = f"{info.topic if info else source.producer_id}:{source.partition}"
-            found.broken.append(f"{where} is decided up to {end}, its mark is {mark}")
-    for source in reached.keys() - wanted.keys():
+        if end != info.mark.offset:
+            where = f"{info.topic}:{source.partition}"
+            found.broken.append(f"{where} is decided up to {end}, its mark is {info.mark.offset}")
+    for source in reached.keys() - infos.keys():
         found.broken.append(f"{source.producer_id}:{source.partition} has blocks and no mark")
 
 

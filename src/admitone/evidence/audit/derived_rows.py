@@ -58,10 +58,7 @@ def journal_differs(ledger: LedgerReader, decided: Decided, *, keyed: bool) -> b
     journal = ledger.journal(decided.block.block_id)
     if journal is None:
         return False
-    try:
-        deliveries = unpack(journal)
-    except pa.ArrowException:
-        return True
+    deliveries = unpack(journal)
     facts = decided.facts
     if not deliveries["offset"].equals(facts["offset"].cast(deliveries["offset"].type)):
         return True

@@ -19,6 +19,7 @@ from admitone.evidence.evidence_file import (
     closure_path,
     from_parquet,
     is_ours,
+    path_of,
     run_folder,
     seal_path,
     written_bytes,
@@ -82,6 +83,8 @@ def audit_files(
         found.files.append(file)
         found.rows[file.kind] += file.rows
         _note_members(found, file, ledger, decisions)
+        if not _is_named_after_its_members(file, ledger):
+            found.strange.append(Damage(file, "is listed with other blocks than it is named after"))
         rows = _intact(found, file, store)
         if rows is None:
             continue
@@ -119,6 +122,15 @@ def _note_members(
     found.holding[file.kind].update(here)
     if here and decisions.later.issuperset(here):
         found.later.add(file.path)
+
+
+def _is_named_after_its_members(file: EvidenceFile, ledger: LedgerReader) -> bool:
+    blocks, resolutions = ledger.evidence_of(file.path)
+    numbers = resolutions or blocks
+    if not numbers or (blocks and resolutions):
+        return False
+    named = path_of(file.run_id, file.kind, numbers, resolutions=bool(resolutions))
+    return named == file.path
 
 
 def _intact(found: FileAudit, file: EvidenceFile, store: EvidenceStore) -> pa.Table | None:

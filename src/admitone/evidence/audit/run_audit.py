@@ -83,7 +83,7 @@ def audit_run(
     """Look at a run in every store, from one snapshot of the ledger; at the log where one is given."""
     try:
         return _audit_run(run_id, ledger, transport, settings, wall_clock() if now is None else now)
-    except (IndexError, KeyError, ValueError, pa.ArrowException) as error:
+    except (LookupError, AttributeError, TypeError, ValueError, pa.ArrowException) as error:
         # Columns that lost their length, or refer to what is not there, break in many places.
         raise IntegrityError(
             f"The ledger's rows of run {run_id!r} do not fit together: {error}.",

@@ -15,8 +15,7 @@ from admitone.ledger.port import LedgerReader
 from admitone.transport.port import Transport
 from admitone.transport.topic_contract import still_there
 
-STREAMS: Final = "boundary"
-_DOORS: Final = {"synchronous": "door", RELEASE_DOOR: RELEASE_DOOR}
+_DOORS: Final = {"stream": "boundary", "synchronous": "door", RELEASE_DOOR: RELEASE_DOOR}
 """What the producers of each door are named after."""
 
 
@@ -30,10 +29,11 @@ def misnamed_sources(ledger: LedgerReader, transport: Transport) -> list[str]:
 
 
 def _names(info: SourceInfo, cluster: str) -> Iterator[str]:
-    stream = _DOORS.get(info.door, STREAMS)
+    stream = _DOORS.get(info.door)
     released = f"{RELEASE_DOOR}:" if info.door == RELEASE_DOOR else ""
     topic_id = info.topic_id.removeprefix(released)
-    if info.source.producer_id != producer_id(info.pipeline, stream, cluster, topic_id):
+    named = stream and producer_id(info.pipeline, stream, cluster, topic_id)
+    if info.source.producer_id != named:
         yield f"is not the {info.door} of pipeline {info.pipeline!r} on topic id {info.topic_id}"
 
 

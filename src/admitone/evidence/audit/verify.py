@@ -25,6 +25,7 @@ from admitone.evidence.audit.artifact import (
 )
 from admitone.evidence.audit.chain_of_closings import closing_of, compare_chain
 from admitone.evidence.audit.compared import Comparison
+from admitone.evidence.audit.coverage import NotCovered, not_covered
 from admitone.evidence.audit.gate import judge
 from admitone.evidence.audit.log_audit import LogAudit, Place
 from admitone.evidence.audit.repair import Repaired, repair_run
@@ -58,6 +59,7 @@ class VerificationDocument(TypedDict):
     verified: bool
     comparisons: list[Comparison]
     notes: list[str]
+    not_covered: list[NotCovered]
     repaired: NotRequired[Repaired]
 
 
@@ -84,6 +86,7 @@ class Verification:
             "verified": self.verified,
             "comparisons": self.comparisons,
             "notes": self.notes,
+            "not_covered": not_covered(),
         }
         if self.repaired is not None:
             found["repaired"] = self.repaired
