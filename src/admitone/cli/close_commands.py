@@ -67,7 +67,8 @@ def close(
             wait_until_read(stores, run_id, _seconds(patience), status.update)
         left = unread(stores, run_id)
         if left.any:
-            err().print(f"{left}: a closed run refuses them; --wait waits until they are decided")
+            said = f"{left}: a closed run refuses them; --wait waits until they are decided"
+            err().print(said, soft_wrap=True)
         closing = ops.close(stores, run_id, waive or (), author_of(author), dry_run=dry_run)
     present(closing, as_json, _print_closing)
     if closing.refused:
