@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from admitone.evidence import verify_receipt
 from admitone.transport import open_transport
 from admitone.transport.ingest import ingest_lines
 from admitone.transport.topic_contract import raw_topic
+from tests.support.closing import close_green, open_run, stores_of
 from tests.support.homes import count_everything, fill, home_with_tokens, serving
 from tests.support.pipeline import event
 
@@ -261,3 +263,30 @@ def test_the_pages_name_no_other_site():
         text = text.replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text, file
         assert "https://" not in text.replace("https?:", ""), file
+
+
+def test_an_events_ticket_is_shown_and_its_proof_downloaded(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """The proof that the browser saves is checked by the program for strangers."""
+    pipeline = open_run(tmp_path)
+    close_green("r", *stores_of(pipeline))
+    with serving(tmp_path) as running:
+        page = opened(browser, f"{running.url}/?run=r", [])  # nothing is counted there
+        page.fill("#event-id", "e2")
+        page.press("#event-id", "Enter")
+        expect(page.locator("#ticket")).to_be_visible()
+        expect(page.locator("#ticket-body .deliveries tbody tr")).to_have_count(1)
+        expect(page.locator("#ticket-body .proof")).to_contain_text(
+            "leaf 2 of 2, 1 steps to the root"
+        )
+        page.screenshot(path=PICTURES / "ticket.png")
+        with page.expect_download(timeout=PATIENCE_MS) as saving:
+            page.click("#download-proof")
+        assert saving.value.suggested_filename == "proof-e2.json"
+        document = json.loads(Path(saving.value.path()).read_text())
+        assert verify_receipt.check_proof(document, None)[0] == "event e2 was ADMITTED"
+        page.keyboard.press("Escape")
+        page.fill("#event-id", "nobody")
+        page.press("#event-id", "Enter")
+        expect(page.locator("#ticket-body .empty")).to_contain_text("No delivery of event 'nobody'")

@@ -42,9 +42,14 @@ async function request(path, init = {}) {
 }
 
 export async function get(path, question = {}) {
+  return JSON.parse(await getText(path, question));
+}
+
+/** An answer as it came: numbers beyond 2^53 would not survive being read and written again. */
+export async function getText(path, question = {}) {
   const asked = Object.entries(question).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const text = asked.length ? `?${new URLSearchParams(asked)}` : "";
-  return (await request(path + text)).json();
+  return (await request(path + text)).text();
 }
 
 export async function post(path, body) {

@@ -7,6 +7,7 @@ import { freshenGate, listenToClosing, showGate } from "./gate.js";
 import { showItem } from "./item.js";
 import { listenToQuarantine, showHeld, showQuarantine } from "./quarantine.js";
 import { showRates, toldRates } from "./rates.js";
+import { listenToTickets } from "./ticket.js";
 import { change, onChange, readAddress, state } from "./state.js";
 import { chooseFrom, freshen, listenToChoices, lastTop, mark, showTop } from "./topk.js";
 
@@ -21,6 +22,7 @@ async function start() {
   readAddress();
   listenToChoices();
   listenToClosing((problem) => notice(problem.message, problem.remedy));
+  listenToTickets();
   listenToQuarantine(() => { showGate(); showQuarantine(); });
   $("run").addEventListener("change", (event) => change({ run: event.target.value }));
   onTokenNeeded(askForToken);
