@@ -9,6 +9,7 @@ from admitone.analytics.store_state import CountingParameters
 from admitone.core.items import ItemRule
 from admitone.core.sketches import SketchParameters
 from admitone.core.windows import ALIASES
+from admitone.governance.rules_in_force import rules_in_force
 from admitone.settings import Settings
 
 
@@ -17,7 +18,7 @@ def open_sketch_store(settings: Settings, *, adopt: bool = True) -> SketchStore:
     parameters = counting_parameters(settings)
     store = SqliteSketchStore(settings.sqlite_path(settings.topk.store), parameters)
     if adopt:
-        store.adopt(parameters)
+        store.adopt(parameters, rules_in_force(settings))
     return store
 
 

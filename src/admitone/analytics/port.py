@@ -28,6 +28,7 @@ from admitone.core.items import OTHER
 from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchBytes, WindowSketch
 from admitone.core.windows import Window
+from admitone.governance.rules_in_force import Rules
 
 NOTHING_READ = -1
 """The mark of a partition that was never counted."""
@@ -117,6 +118,12 @@ class SketchReader(Protocol):
     ) -> Iterator[tuple[Window, WindowSketch]]:
         """Yield what is known about a list in windows, their open minutes included; empty ones are left out."""
 
+    def rules_of(self, window: Window) -> list[str]:
+        """Return the hashes of the rules that a window was counted under, where they are known."""
+
+    def rules(self) -> dict[bytes, bytes]:
+        """Return every document of rules that was ever counted by, under its hash."""
+
     def lists_in(self, window: Window) -> list[str]:
         """Return the lists that have anything in a window."""
 
@@ -133,8 +140,11 @@ class SketchReader(Protocol):
 class SketchStore(SketchReader, Protocol):
     """Keeps counts, and the progress they stand for."""
 
-    def adopt(self, parameters: CountingParameters) -> None:
-        """Count under these parameters from the next batch on, or refuse with the reason."""
+    def adopt(self, parameters: CountingParameters, rules: Rules | None = None) -> None:
+        """Count under these parameters from the next batch on, or refuse with the reason.
+
+        Windows that gain something from then on name the hash of the rules, where they are given; they are kept.
+        """
 
     def keep_values(self, values: Mapping[tuple[str, str], KeptValues]) -> None:
         """Give an empty store the values another one chose, so that it makes the same lists."""

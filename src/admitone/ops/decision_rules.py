@@ -1,4 +1,4 @@
-"""The rules that decisions were made under: shown by their hash, and compared."""
+"""The rules that decisions and counts were made under: shown by their hash, and compared."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RulesDifference(TypedDict):
 
 def known(stores: Stores) -> RulesList:
     """Return every hash there is."""
-    kept, now = stores.ledger.rules(), rules_in_force(stores.settings).hash
+    kept, now = _kept(stores), rules_in_force(stores.settings).hash
     return {
         "rules": [
             {"hash": each.hex(), "in_force": each == now, "kept": each in kept}
@@ -65,7 +65,7 @@ def known(stores: Stores) -> RulesList:
 def show(stores: Stores, wanted: str | None = None) -> RulesDocument:
     """Return rules by the beginning of their hash; without one those in force now."""
     now = rules_in_force(stores.settings)
-    documents = {**stores.ledger.rules(), now.hash: now.document}
+    documents = {**_kept(stores), now.hash: now.document}
     chosen = now.hash if wanted is None else _chosen(documents, wanted)
     return {
         "hash": chosen.hex(),
@@ -79,6 +79,11 @@ def diff(stores: Stores, before: str, after: str | None = None) -> RulesDifferen
     one, other = show(stores, before), show(stores, after)
     changes = list(_changes(one["rules"], other["rules"], ""))
     return {"before": one["hash"], "after": other["hash"], "changes": changes}
+
+
+def _kept(stores: Stores) -> dict[bytes, bytes]:
+    """Return the rules that deliveries were decided by, and those that events were counted by."""
+    return {**stores.ledger.rules(), **stores.sketches.rules()}
 
 
 def _chosen(documents: dict[bytes, bytes], wanted: str) -> bytes:

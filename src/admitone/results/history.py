@@ -22,7 +22,7 @@ from admitone.core.windows import GLOBAL, Window, parse_window
 from admitone.infra.crash_points import crash_point
 from admitone.infra.postgres import Connection, Database
 from admitone.results.history_schema import COMPONENT, MIGRATIONS, TABLES, Span
-from admitone.results.port import ItemResult, ListResult
+from admitone.results.port import ItemResult, ListResult, counted_under
 
 _LISTS_AT_ONCE: Final = 200
 _PATIENCE_S: Final = 5.0
@@ -189,6 +189,7 @@ class HistoryReader:
             if found is None:
                 return None
             updated = found.pop("last_updated")
+            found["parameters"] = counted_under(found["parameters"])
             return ListResult(
                 **found,
                 window=window,

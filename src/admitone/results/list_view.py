@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from admitone.analytics.port import SketchReader
 from admitone.core.items import ItemRule, split_list
@@ -45,6 +46,7 @@ class FromSketches:
                 "saturated": sketch.countmin.saturated,
                 "lateness_ms": state.parameters.lateness,
                 "max_values": state.parameters.max_values,
+                "rules": self.context.rules_of(self.window),
             },
             items=tuple(ranked),
             fence=self.context.fence,
@@ -84,11 +86,16 @@ class ViewContext:
         self._reader = reader
         self.state = reader.state()
         self.fence = "" if self.state.point is None else self.state.point.fence
+        self._rules_of = cache(reader.rules_of)
         self._types = {rule.dimension: rule.item_type for rule in reversed(rules)}
 
     def item_type(self, name: str) -> str | None:
         """Return what kind of items a list has."""
         return self._types.get(split_list(name)[0])
+
+    def rules_of(self, window: Window) -> list[str]:
+        """Return the hashes of the rules that a window was counted under."""
+        return self._rules_of(window)
 
     def known(self, windows: Iterable[Window], name: str) -> Iterator[FromSketches]:
         """Yield what the sketches know about a list in some windows; empty ones are left out."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from typing_extensions import TypedDict
 
@@ -30,6 +30,13 @@ class CountedUnder(TypedDict):
     saturated: bool
     lateness_ms: int
     max_values: int
+    rules: list[str]
+    """The hashes of the rules it was counted under; empty where an older version counted it."""
+
+
+def counted_under(kept: dict[str, Any]) -> CountedUnder:
+    """Return the parameters that an outlet kept; those that an older version wrote name no rules."""
+    return cast(CountedUnder, {"rules": [], **kept})
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from admitone.analytics.store_state import Point
 from admitone.core.moments import iso, milliseconds
 from admitone.core.sketches import RankedItem
 from admitone.core.windows import Window, parse_window, window_of
-from admitone.results.port import ItemResult, ListResult
+from admitone.results.port import ItemResult, ListResult, counted_under
 
 WRITTEN: Final = "admitone:written"
 WRITER: Final = "admitone:writer:"
@@ -132,7 +132,7 @@ def list_from(window: str, name: str, fields: Mapping[str, str]) -> ListResult |
         updated_at=milliseconds(datetime.fromisoformat(updated)) if updated else 0,
         error_bound=float(fields["errorBound"]),
         unlisted_upper=total,
-        parameters=orjson.loads(fields["parameters"]),
+        parameters=counted_under(orjson.loads(fields["parameters"])),
         items=tuple(
             RankedItem(n, *item) for n, item in enumerate(orjson.loads(fields["items"]), 1)
         ),

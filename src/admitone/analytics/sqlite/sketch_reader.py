@@ -130,6 +130,18 @@ class SqliteSketchReader:
                 if whole is not None:
                     yield window, whole
 
+    def rules_of(self, window: Window) -> list[str]:
+        """Return the hashes of the rules that a window was counted under, where they are known."""
+        with self._database.snapshot() as db:
+            query = "SELECT rules FROM window_rules WHERE window = ? ORDER BY rules"
+            return [rules for (rules,) in db.execute(query, (window.key,))]
+
+    def rules(self) -> dict[bytes, bytes]:
+        """Return every document of rules that was ever counted by, under its hash."""
+        with self._database.snapshot() as db:
+            found = db.execute("SELECT hash, document FROM rules").fetchall()
+        return {bytes.fromhex(rules): document for rules, document in found}
+
     def lists_in(self, window: Window) -> list[str]:
         """Return the lists that have anything in a window."""
         with self._database.snapshot() as db:

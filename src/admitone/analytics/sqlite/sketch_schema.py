@@ -2,6 +2,8 @@
 
 state              `sketch:v1:…`, `space-saving:v1:…` and `meta:v1:…` by key
 windows            every stored window; for a minute, whether it is folded
+rules              documents of rules, under their hashes
+window_rules       the hashes of the rules that each window, open ones too, was counted under
 marks              how far each partition of the admitted log is counted
 sources            stream time, newest append time and last block of each source partition
 spans              the last block that was claimed in each of the newest spans of the ledger's clock
@@ -98,4 +100,12 @@ INSERT INTO settings VALUES ('generation', CAST((julianday('now') - 2440587.5) *
 ALTER TABLE sources ADD COLUMN block INTEGER NOT NULL DEFAULT 0;
 
 CREATE TABLE spans (span INTEGER PRIMARY KEY, last_block INTEGER NOT NULL)""",
+    """
+CREATE TABLE rules (hash TEXT PRIMARY KEY, document BLOB NOT NULL) WITHOUT ROWID;
+
+CREATE TABLE window_rules (
+    window TEXT NOT NULL,
+    rules TEXT NOT NULL,
+    PRIMARY KEY (window, rules)
+) WITHOUT ROWID""",
 )

@@ -35,13 +35,12 @@ from admitone.core.errors import ConfigurationError, ContractDrift, MarkMoved
 from admitone.core.replay_filter import Progress, Reached, Upstream
 from admitone.core.sketches import SketchBytes
 from admitone.core.windows import window_of
+from admitone.governance.rules_in_force import Rules
 from admitone.infra.crash_points import crash_point
 
 _REVISIONS_REMEMBERED: Final = 1_000
 _LIVES_REMEMBERED: Final = 1_000
-_CONTENT: Final = (
-    "state windows marks sources spans attributes attribute_values upstream topics".split()
-)
+_CONTENT: Final = "state windows rules window_rules marks sources spans attributes attribute_values upstream topics".split()
 _REPLACEMENT: Final = ".recomputing"
 
 
@@ -50,9 +49,11 @@ class SqliteSketchStore(SqliteSketchReader):
 
     def __init__(self, path: Path, parameters: CountingParameters) -> None:
         super().__init__(path, parameters, read_only=False)
+        self._rules: Rules | None = None
 
-    def adopt(self, parameters: CountingParameters) -> None:
+    def adopt(self, parameters: CountingParameters, rules: Rules | None = None) -> None:
         """Count under these parameters from the next batch on, or refuse with the reason."""
+        self._rules = rules
         with self._database.transaction() as db:
             query = "SELECT value FROM settings WHERE name = 'parameters'"
             row = db.execute(query).fetchone()
@@ -61,6 +62,10 @@ class SqliteSketchStore(SqliteSketchReader):
             if row is not None:
                 _fit_spans(db, CountingParameters.from_json(row[0]), parameters)
             _set(db, "parameters", parameters.to_json())
+            if rules is not None:
+                db.execute(
+                    "INSERT OR IGNORE INTO rules VALUES (?, ?)", (rules.hash.hex(), rules.document)
+                )
 
     def keep_values(self, values: Mapping[tuple[str, str], KeptValues]) -> None:
         """Give an empty store the values another one chose, so that it makes the same lists."""
@@ -130,7 +135,7 @@ class SqliteSketchStore(SqliteSketchReader):
         _remove(path)
         other = type(self)(path, self._configured)
         try:
-            other.adopt(self._configured)
+            other.adopt(self._configured, self._rules)
             yield other
         finally:
             other.close()
@@ -184,6 +189,7 @@ class SqliteSketchStore(SqliteSketchReader):
                 folding.apply(chosen.deltas)
                 rows.flush()
                 _write_windows(db, folding)
+                self._note_rules(db, parameters, chosen.deltas)
                 _expire(db, parameters, clock)  # 5
                 _note_changes(db, chosen.deltas, state.revision + 1)
                 _forget_changes(db, state.revision, clock.horizon("minute", parameters))
@@ -191,6 +197,19 @@ class SqliteSketchStore(SqliteSketchReader):
             _set(db, "updated_at", str(batch.counted_at))
             crash_point("analytics.written")
         return state.revision + 1
+
+    def _note_rules(
+        self, db: sqlite3.Connection, parameters: CountingParameters, deltas: Iterable[Delta]
+    ) -> None:
+        """Note for every window that gained something under which rules it did."""
+        if self._rules is None:
+            return
+        minutes = {delta.minute for delta in deltas}
+        windows = {window_of(kind, minute).key for minute in minutes for kind in parameters.kinds}
+        db.executemany(
+            "INSERT OR IGNORE INTO window_rules VALUES (?, ?)",
+            [(window, self._rules.hash.hex()) for window in sorted(windows)],
+        )
 
 
 def _remove(path: Path) -> None:
@@ -312,6 +331,7 @@ def _expire(db: sqlite3.Connection, parameters: CountingParameters, clock: Clock
                     "DELETE FROM state WHERE key >= ? AND key < ?", key_range(prefix, window)
                 )
             db.execute("DELETE FROM windows WHERE key = ?", (window,))
+            db.execute("DELETE FROM window_rules WHERE window = ?", (window,))
 
 
 def _note_changes(db: sqlite3.Connection, deltas: Iterable[Delta], revision: int) -> None:
