@@ -40,7 +40,10 @@ from admitone.infra.crash_points import crash_point
 
 _REVISIONS_REMEMBERED: Final = 1_000
 _LIVES_REMEMBERED: Final = 1_000
-_CONTENT: Final = "state windows rules window_rules marks sources spans attributes attribute_values upstream topics".split()
+_CONTENT: Final = (
+    "state windows rules window_rules marks sources spans attributes attribute_values upstream"
+    " topics"
+).split()
 _REPLACEMENT: Final = ".recomputing"
 
 
