@@ -28,7 +28,8 @@ def decide(settings: Settings, lines: Iterable[bytes], run: str | None = None) -
         pass
     generation = boundary.start(topic)
     for partition, end in enumerate(transport.ends(topic)):
-        batches = list(transport.read(topic, partition, 0, end))
+        start = boundary.ledger.next_offset(boundary.source(topic, partition)) or 0
+        batches = list(transport.read(topic, partition, start, end))
         if batches:
             owned = boundary.own(topic, partition, generation)
             list(owned.admit(pa.Table.from_batches(batches)))

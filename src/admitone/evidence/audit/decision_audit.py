@@ -121,7 +121,7 @@ def audit_decisions(
         _count_evidence(found, scope, decided, first, resolutions, of_run)
         if (what := differs(ledger, decided, resolutions)) is not None:
             found.underived.append(f"{what} of block {block.block_id}")
-        if journal_differs(ledger, decided, keyed=block.source in keyed):
+        if journal_differs(ledger, decided, keyed=block.source in keyed, archive=archive):
             found.journals.append(block.block_id)
         if not scope.holds(block):
             continue

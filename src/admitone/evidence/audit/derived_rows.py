@@ -5,7 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.core.decisions import CODE_OF_REASON, Action, BlockState, Reason
+from admitone.core.decisions import (
+    CODE_OF_REASON,
+    CODE_OF_VERDICT,
+    Action,
+    BlockState,
+    Reason,
+    Verdict,
+)
 from admitone.core.wire import decode, one_array, positions_of
 from admitone.evidence.audit.identities import recomputed, recomputed_records
 from admitone.ledger.claims import names_of_facts
@@ -14,6 +21,7 @@ from admitone.ledger.model import Decided, Resolution, Summary
 from admitone.ledger.outcomes import bus_ranges
 from admitone.ledger.port import LedgerReader
 
+_ADMITTED = CODE_OF_VERDICT[Verdict.ADMITTED]
 _PUBLISH_FAILED = CODE_OF_REASON[Reason.PUBLISH_FAILED]
 _OF_ACTION = {
     Action.FOUND: BlockState.SETTLED,
@@ -53,22 +61,27 @@ def _state(decided: Decided, resolutions: list[Resolution]) -> BlockState:
     return BlockState.AMBIGUOUS if pc.any(ambiguous).as_py() else BlockState.SETTLED
 
 
-def journal_differs(ledger: LedgerReader, decided: Decided, *, keyed: bool) -> bool:
-    """Tell whether the original deliveries of a block, while they are kept, are others than its facts say."""
+def journal_differs(ledger: LedgerReader, decided: Decided, *, keyed: bool, archive: bool) -> bool:
+    """Tell whether the original deliveries of a block, while they are kept, are others than its facts say.
+
+    What was admitted is compared with its archive byte by byte, where there is one: the rest is computed again.
+    """
     journal = ledger.journal(decided.block.block_id)
     if journal is None:
         return False
     deliveries = unpack(journal)
-    facts = decided.facts
+    facts, verdicts = decided.facts, decided.verdicts["verdict"]
     if not deliveries["offset"].equals(facts["offset"].cast(deliveries["offset"].type)):
         return True
-    return _events_differ(facts, deliveries, keyed=keyed) or _replays_differ(facts, deliveries)
+    computed = pc.and_(facts["identity"].is_valid(), pc.equal(facts["reason"], 0))
+    if archive:
+        computed = pc.and_(computed, pc.not_equal(verdicts, _ADMITTED))
+    chosen = facts.filter(computed), deliveries.filter(computed)
+    return _events_differ(*chosen, keyed=keyed) or _replays_differ(facts, deliveries)
 
 
-def _events_differ(facts: pa.Table, deliveries: pa.Table, *, keyed: bool) -> bool:
-    """Compare those that step 1 passed: who they are and what they carry."""
-    passed = pc.and_(facts["identity"].is_valid(), pc.equal(facts["reason"], 0))
-    chosen, came = facts.filter(passed), deliveries.filter(passed)
+def _events_differ(chosen: pa.Table, came: pa.Table, *, keyed: bool) -> bool:
+    """Compare deliveries that step 1 passed: who they are and what they carry."""
     values, headers = one_array(came["value"]), one_array(came["headers"])
     said = one_array(chosen["identity"]), one_array(chosen["payload_hash"])
     if keyed:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from admitone.core.canonical import Refused, canonical_json, parse_strict
+from admitone.core.canonical import Refused, canonical_json, parse
 from admitone.core.identity import identity_of, names_of
 from admitone.core.keys import Key
 from admitone.core.records import labelled
@@ -40,10 +40,10 @@ def recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Recomputed:
     for row, value in enumerate(values.to_pylist()):
         identity, digest, envelope = b"", b"", None
         try:
-            envelope = parse_strict(value)
+            envelope, plain = parse(value)
             metadata, payload = envelope["metadata"], envelope["payload"]
             who = names_of(metadata, said_outside(outside.get(row, {}), run_id))
-            digest = hashlib.sha256(canonical_json(payload)).digest()
+            digest = hashlib.sha256(canonical_json(payload, plain)).digest()
             identity = identity_of(*who)
         except (Refused, KeyError, TypeError, AttributeError):
             digest = b""
