@@ -17,7 +17,7 @@ from tests.servers.kafka_cluster import NODES, KafkaCluster
 from tests.servers.kafka_records import new_name, table, values_of
 from tests.support.pipeline import kafka_log
 
-PATIENT = {"delivery_timeout": 30_000, "transaction_timeout": 40_000, "look_timeout": 45_000}
+PATIENT = {"delivery_timeout": 60_000, "transaction_timeout": 80_000, "look_timeout": 90_000}
 
 
 REPLICATED = Keeping(len(NODES), min_insync_replicas=2)
