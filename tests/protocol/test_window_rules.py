@@ -30,7 +30,8 @@ def test_a_window_names_every_set_of_rules_it_was_counted_under(tmp_path: Path) 
     assert one != other
     reader = open_sketch_reader(after)
     assert {each.hex() for each in reader.rules()} == {one, other}
-    named = {key: reader.rules_of(parse_window(key)) for key in ("hour_2026010510", "hour_2026010511", "day_20260105")}  # fmt: skip
+    hours = ("hour_2026010510", "hour_2026010511", "day_20260105")
+    named = {key: reader.rules_of(parse_window(key)) for key in hours}
     assert named == {
         "hour_2026010510": [one],
         "hour_2026010511": [other],
