@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -36,13 +37,37 @@ def top(
     window: Window = "1h",
     where: Where = None,
     k: Count = None,
+    proof: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write the answer with its sketches and a recount of the archive to a file.",
+            metavar="FILE",
+        ),
+    ] = None,
     *,
     home: Home = None,
     as_json: Json = False,
 ) -> None:
     """Show the heaviest items, with bounds."""
+    if proof is not None:
+        _write_proof(proof, home, dimension, window, where, k)
     with closing(stores_at(home).answers) as answers:
         present(answers.top(dimension, window, where, k), as_json, print_top)
+
+
+def _write_proof(
+    file: Path, home: Path | None, dimension: str, window: str, where: str | None, k: int | None
+) -> None:
+    import orjson
+
+    from admitone.ops.answer_proof import answer_proof, refuse_outside
+
+    with err().status("counting the archive"):
+        found = answer_proof(stores_at(home), dimension, window, where, k)
+    file.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2))
+    refuse_outside(found)
+    counted = f"{found['recounted_total']:,} counted again from the archive"
+    err().print(f"{counted}: every item lies within its bounds; written to {file}", soft_wrap=True)
 
 
 def item(

@@ -1,4 +1,4 @@
-"""Checks what admitone gives to strangers: the proof of one receipt, or a whole exported run.
+"""Checks what admitone gives to strangers: the proof of one receipt, a whole exported run, or an answer.
 
     python verify_receipt.py PROOF.json [--key HEX]
     python verify_receipt.py EXPORTED_FOLDER [--key HEX]
@@ -232,6 +232,23 @@ def check_export(folder: Path, key: str | None) -> list[str]:
     return [f"{size} receipts are those of the run", *said_of(statement, closing)]
 
 
+def check_answer(proof: Document) -> list[str]:
+    """Check that the recount that came with an answer lies within its bounds; return what holds."""
+    answer, again = proof["answer"], proof["recount"]
+    if [line["item"] for line in answer["items"]] != [line["item"] for line in again]:
+        raise Wrong("other items were counted again than the answer lists")
+    for number, line in enumerate(answer["items"]):
+        exact = again[number]
+        if not line["lower"] <= exact["count"] <= line["upper"]:
+            raise Wrong(f"{line['item']} was counted {exact['count']} times, outside its bounds")
+    if proof["recounted_total"] != answer["total"]:
+        raise Wrong("all items together were counted otherwise")
+    return [
+        f"{len(again)} items of {answer['dimension']} in {answer['window']} lie within their bounds",
+        f"counted under rules {', '.join(proof['rules'])}; the archive they were counted from is not checked here",
+    ]
+
+
 def exported_leaves(file: Path, statement: Document) -> Iterator[bytes]:
     """Yield the hashes of exported receipts, in their order."""
     with gzip.open(file, "rt", encoding="utf-8") as lines:
@@ -266,7 +283,8 @@ def main() -> None:
         if given.what.is_dir():
             lines = check_export(given.what, given.key)
         else:
-            lines = check_proof(json.loads(given.what.read_bytes()), given.key)
+            proof = json.loads(given.what.read_bytes())
+            lines = check_answer(proof) if "answer" in proof else check_proof(proof, given.key)
     except Wrong as wrong:
         print(f"WRONG: {wrong}")
         sys.exit(7)
