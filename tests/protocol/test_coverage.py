@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from admitone.core.errors import AdmitoneError
-from admitone.evidence.audit.coverage import LEDGER, RECORD, By, not_covered
+from admitone.evidence import open_evidence_store
+from admitone.evidence.audit.artifact import Artifact
+from admitone.evidence.audit.coverage import ARTIFACT, EVIDENCE, LEDGER, RECORD, By, not_covered
+from admitone.evidence.evidence_file import (
+    CLOSURE,
+    SEAL,
+    closure_path,
+    from_parquet,
+    run_folder,
+    to_parquet,
+)
+from admitone.evidence.evidence_rows import SCHEMAS
 from admitone.transport.port import RECORD_SCHEMA
 from tests.servers.postgres import PostgresServer
 from tests.support import pipeline as support
@@ -68,6 +80,68 @@ def test_every_part_of_a_record_is_in_the_table() -> None:
     whys = {each["why"] for each in not_covered()}
     assert len(whys) > 3
     assert not whys & {str(by) for by in By}
+
+
+def test_every_field_of_the_artifact_and_kind_of_evidence_is_in_the_table() -> None:
+    assert ARTIFACT.keys() == Artifact.__annotations__.keys()
+    assert {*SCHEMAS, CLOSURE, SEAL} == EVIDENCE.keys()
+
+
+def other_field(value: Any) -> Any:
+    if isinstance(value, dict):
+        name = next(iter(value))
+        return {**value, name: other_field(value[name])}
+    if isinstance(value, list):
+        return [*value, value[0]] if value else [{"at": 1, "author": "eve", "gate": ""}]
+    return another(value, "") if value != "" else "eve"
+
+
+def test_every_field_of_the_artifact_is_protected_in_the_ledger_and_beside_it_at_once(
+    closed: tuple[Pipeline, EditedLedger],
+) -> None:
+    run, ledger = closed
+    store = open_evidence_store(run.settings)
+    before = store.read(closure_path("r"))
+    rows = ledger.rows("run")
+    (number,) = [n for n, row in enumerate(rows) if row["artifact"] is not None]
+    for name in ARTIFACT:
+        artifact = orjson.loads(before)
+        artifact[name] = other_field(artifact[name])
+        data = orjson.dumps(artifact, option=orjson.OPT_SORT_KEYS)
+        assert data != before
+        with ledger.edited("run", _with(rows, number, "artifact", data)):
+            store.write(closure_path("r"), data)
+            try:
+                assert is_found(run), name
+            finally:
+                store.write(closure_path("r"), before)
+    assert not is_found(run)
+
+
+def test_an_older_copy_of_every_evidence_file_is_found(
+    closed: tuple[Pipeline, EditedLedger],
+) -> None:
+    """Each kind in turn: gone, cut, emptied of a row and written again as it would be, or another file of its kind."""
+    run, _ = closed
+    store, tried = open_evidence_store(run.settings), set()
+    for path in store.list(run_folder("r")):
+        kind = path.rpartition("/")[2] if path.endswith(".json") else path.split("/")[-2]
+        before = store.read(path)
+        copies = [None, before[:-1], b""]
+        if kind in SCHEMAS:
+            rows = from_parquet(before, kind)
+            copies.append(to_parquet(rows.slice(1)))
+        for data in copies:
+            if data is None:
+                store.delete(path)
+            else:
+                store.write(path, data)
+            try:
+                assert is_found(run), (kind, data and len(data))
+            finally:
+                store.write(path, before)
+        tried.add(kind)
+    assert tried == EVIDENCE.keys()
 
 
 def edits(table: str, rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:

@@ -1,6 +1,7 @@
-"""What `verify` of a closed run covers: every column of the ledger, and by what; or why it need not.
+"""What `verify` of a closed run covers: every column of the ledger, field of the artifact, kind of evidence file and
+part of a record on the log, and by what; or why it need not.
 
-A test compares this table with the tables of both ledgers, and makes every edit that it calls found.
+A test compares these tables with what there is, and makes every edit that they call found.
 """
 
 from __future__ import annotations
@@ -136,6 +137,19 @@ LEDGER: Final[dict[str, dict[str, Covered]]] = {
 }
 """Every column of every ledger table; the tables of segments, which hold keys, are `Why.LATER` like `segment`."""
 
+ARTIFACT: Final[dict[str, Covered]] = _all(
+    "version run_id closed_at author attempts books marks merkle_root receipts leaf log evidence parameters"
+    " waived gate",
+    By.SEAL,
+)
+"""Every field of an artifact: the statement names its hash."""
+
+EVIDENCE: Final[dict[str, Covered]] = {
+    **_all("receipts quarantine archive resolutions", By.RECOUNT),
+    **_all("closure.json seal.json", By.SEAL),
+}
+"""Every kind of evidence file: its bytes by their checksum, its rows by what the ledger calls for."""
+
 RECORD: Final[dict[str, Covered]] = {
     "key": Covered(By.LOG),
     "value": Covered(By.LOG, "without an archive: who the event is and what it carries"),
@@ -162,5 +176,7 @@ def not_covered() -> list[NotCovered]:
         for table, names in LEDGER.items()
         for name, each in names.items()
     }
+    named |= {f"artifact {name}": each for name, each in ARTIFACT.items()}
+    named |= {f"evidence {name}": each for name, each in EVIDENCE.items()}
     named |= {f"log record {name}": each for name, each in RECORD.items()}
     return [{"what": what, "why": str(each.by)} for what, each in named.items() if not each.found]

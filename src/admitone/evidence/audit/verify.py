@@ -266,7 +266,7 @@ def _waived(data: bytes | None) -> list[str]:
         waived = orjson.loads(data or b"{}").get("waived", [])
     except (orjson.JSONDecodeError, AttributeError):
         return []
-    return waived if isinstance(waived, list) else []
+    return [each for each in waived if isinstance(each, str)] if isinstance(waived, list) else []
 
 
 def _books(
