@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from admitone.core.decisions import BlockState
 from admitone.core.wire import Header
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
+from admitone.ledger import open_ledger_reader
 from tests.support.closing import open_run, stores_of
 from tests.support.pipeline import Pipeline, event
 
@@ -126,6 +128,32 @@ def test_records_of_another_run_between_those_of_this_one_are_known(tmp_path: Pa
 
     assert gate.green, gate.blockers
     assert "3 records on the log compared" in gate.checks[2].evidence
+
+
+def test_what_is_being_published_by_another_run_meanwhile_is_not_a_stranger(tmp_path: Path) -> None:
+    """Its block is in flight, or it came after the ledger was looked at."""
+    pipeline = open_run(tmp_path)
+    conclude = pipeline.ledger.conclude
+
+    def crash(*_: object) -> None:
+        raise ConnectionError("the worker is gone")
+
+    pipeline.ingest(event("e3"), run="s")
+    pipeline.ledger.conclude = crash  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        pipeline.run()
+    pipeline.ledger.conclude = conclude  # type: ignore[method-assign]
+    assert len(pipeline.ledger.blocks(states=[BlockState.IN_FLIGHT])) == 1
+    gate = gate_of("r", *stores_of(pipeline))
+    assert gate.green, gate.blockers
+    ledger = open_ledger_reader(pipeline.settings)
+    with ledger.snapshot():
+        ledger.runs()
+        pipeline.run()
+        pipeline.ingest(event("e4"), run="s")
+        pipeline.run()
+        gate = gate_of("r", ledger, pipeline.transport, pipeline.settings)
+        assert gate.green, gate.blockers
 
 
 def another_value(rows: pa.Table) -> pa.Table:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from admitone.core.contract import Keeping
 from admitone.core.decisions import BlockState
@@ -26,6 +28,7 @@ class KnownRecords:
         self._ledger = ledger
         self._compacted = compacted
         self._late = ledger.late_numbers()
+        self._in_doubt = _in_doubt(ledger)
         self._marks = {info.source: info.mark.offset for info in ledger.sources()}
         owned = {source.producer_id for source in (*self._marks, *self._late)}
         self.producers = np.array(sorted(owned), dtype=np.int64)
@@ -45,21 +48,24 @@ class KnownRecords:
         return self._keeping[topic]
 
     def strangers(
-        self, transport: Transport, topic: str, topic_id: str, partition: int, offsets: Longs
+        self, transport: Transport, topic: Topic, partition: int, offsets: Longs
     ) -> Iterator[int]:
         """Yield those of some neighbouring records of our producers that this ledger does not know."""
         first, last = int(offsets.min()), int(offsets.max())
         known = [
             places
-            for block_id in self._ledger.blocks_in(topic, partition, first, last)
-            for places in self._places(block_id, topic, partition)
+            for block_id in self._ledger.blocks_in(topic.name, partition, first, last)
+            for places in self._places(block_id, topic.name, partition)
         ]
         left = np.setdiff1d(offsets, np.concatenate(known)) if known else np.unique(offsets)
-        for offset in left.tolist():
-            if not self._is_open(
-                transport, Topic(topic, topic_id, partition + 1), partition, offset
-            ):
-                yield offset
+        if not len(left):
+            return
+        first, last = int(left[0]), int(left[-1])
+        for batch in transport.read(topic, partition, first, last + 1):
+            there = np.isin(batch.column("offset").to_numpy(), left)
+            chosen = batch.filter(pa.array(there))
+            decided = ~self._are_open(chosen)
+            yield from chosen.column("offset").to_numpy()[decided].tolist()
 
     def _places_of(self, block_id: int, topic: str, partition: int) -> list[Longs]:
         found = []
@@ -75,26 +81,31 @@ class KnownRecords:
             found.append(offsets[offsets >= 0])
         return found
 
-    def _is_open(self, transport: Transport, topic: Topic, partition: int, offset: int) -> bool:
-        """Tell whether a record's delivery is not decided yet: its block is in flight, of unknown fate, or to come."""
-        for batch in transport.read(topic, partition, offset, offset + 1):
-            positions = positions_of(batch.column("key"), batch.column("headers"))
-            _, numbers = decode(positions)
-            for producer, part, number in zip(*(each.tolist() for each in numbers), strict=True):
-                source = Source(producer, part)
-                if number > self._marks.get(source, np.iinfo(np.int64).max):
-                    return True
-                if self._in_doubt(source, number):
-                    return True
-        return False
+    def _are_open(self, records: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Tell of records of our producers whose deliveries are not decided: in flight, of unknown fate, or to come."""
+        _, numbers = decode(positions_of(records.column("key"), records.column("headers")))
+        found = np.zeros(records.num_rows, dtype=bool)
+        for source in {
+            Source(*pair)
+            for pair in zip(numbers.producers.tolist(), numbers.partitions.tolist(), strict=True)
+        }:
+            mine = (numbers.producers == source.producer_id) & (
+                numbers.partitions == source.partition
+            )
+            offsets = numbers.offsets[mine]
+            is_open = offsets > self._marks.get(source, np.iinfo(np.int64).max)
+            for first, last in self._in_doubt.get(source, ()):
+                is_open |= (offsets >= first) & (offsets <= last)
+            found[mine] = is_open
+        return found
 
-    def _in_doubt(self, source: Source, number: int) -> bool:
-        for block in self._ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS]):
-            if block.source == source and block.first_offset <= number <= block.last_offset:
-                return True
-            plan = self._ledger.late(block.block_id)
-            if plan is None or plan.source != source:
-                continue
-            if plan.first <= number < plan.first + plan.records:
-                return True
-        return False
+
+def _in_doubt(ledger: LedgerReader) -> dict[Source, list[tuple[int, int]]]:
+    """Return, by source, the stretches of deliveries whose blocks are in flight or of unknown fate."""
+    found: dict[Source, list[tuple[int, int]]] = defaultdict(list)
+    for block in ledger.blocks(states=[BlockState.IN_FLIGHT, BlockState.AMBIGUOUS]):
+        found[block.source].append((block.first_offset, block.last_offset))
+        plan = ledger.late(block.block_id)
+        if plan is not None:
+            found[plan.source].append((plan.first, plan.first + plan.records - 1))
+    return found

@@ -9,7 +9,7 @@ What is gone is accepted below the log's own start only, and only as far as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -61,12 +61,20 @@ class LogAudit:
     """Collects what admissions must look like on the log, and compares it with what is there."""
 
     def __init__(
-        self, transport: Transport, known: KnownRecords, now: int, *, whole: bool, to_the_end: bool
+        self,
+        transport: Transport,
+        known: KnownRecords,
+        now: int,
+        *,
+        whole: bool,
+        ends: Mapping[Place, int],
     ) -> None:
         self._transport = transport
         self._known = known
         self._now = now
-        self._to_the_end = to_the_end
+        self._ends = ends
+        """Up to where each partition is read, also behind a run's last place."""
+        self._topics: dict[int, Topic] = {}
         self.whole = whole
         """Whether the values are known, from the archive; else what the ledger says of a record is compared."""
         self.stretches: dict[Place, Stretch] = {}
@@ -117,9 +125,9 @@ class LogAudit:
             stretch.gone = stretch.admissions
             return None
         end = stretch.last + 1
-        if self._to_the_end:
-            end = max(end, self._transport.ends(topic, readable=True)[place.partition])
-            stretch.last = end - 1
+        self._topics[number] = topic
+        end = max(end, self._ends.get(place, end))
+        stretch.last = end - 1
         begin = max(stretch.first, self._transport.starts(topic)[place.partition])
         try:
             for batch in self._transport.read(topic, place.partition, begin, end):
@@ -193,7 +201,8 @@ class LogAudit:
             offsets = rows[rows[:, _PLACE] == number, _OFFSET].astype(np.int64)
             place = self._places[int(number)]
             for chunk in _chunks(offsets):
-                for offset in self._known.strangers(self._transport, *place, chunk):
+                topic = self._topics[int(number)]
+                for offset in self._known.strangers(self._transport, topic, place.partition, chunk):
                     self.unknown += 1
                     self._say(place, offset, "holds a record of ours that the ledger does not know")
 
@@ -216,6 +225,18 @@ class LogAudit:
     def _say(self, place: Place, offset: int, what: str) -> None:
         if len(self.examples) < _EXAMPLES:
             self.examples.append(f"{place.topic}:{place.partition}:{offset} {what}")
+
+
+def ends_of(transport: Transport, topics: Iterable[str]) -> dict[Place, int]:
+    """Return where the partitions of these topics end now.
+
+    To be asked as soon as the ledger's snapshot is taken: it cannot know what comes later.
+    """
+    return {
+        Place(name, state.topic.topic_id, partition): end
+        for name, state in transport.describe(list(topics)).items()
+        for partition, end in enumerate(transport.ends(state.topic, readable=True))
+    }
 
 
 def _expired(keeping: Keeping, published_at: int, now: int) -> bool:

@@ -24,7 +24,7 @@ from admitone.evidence.audit.decision_audit import (
 from admitone.evidence.audit.expected_records import ExpectedRecords
 from admitone.evidence.audit.file_audit import FileAudit, audit_files, present_files, unlisted_files
 from admitone.evidence.audit.known_records import KnownRecords
-from admitone.evidence.audit.log_audit import LogAudit
+from admitone.evidence.audit.log_audit import LogAudit, ends_of
 from admitone.evidence.audit.once_audit import OnceAudit
 from admitone.evidence.audit.run_on_log import RunOnLog
 from admitone.evidence.audit.scope import Scope
@@ -107,7 +107,10 @@ def _audit_run(
         once, log = OnceAudit(), None
         if transport is not None:
             known = KnownRecords(ledger, _compacted(settings))
-            log = LogAudit(transport, known, now, whole=archive, to_the_end=scope.marks is None)
+            ends = scope.ends
+            if ends is None:
+                ends = ends_of(transport, [route.topic for route in routes])
+            log = LogAudit(transport, known, now, whole=archive, ends=ends)
         on_log = None if log is None else RunOnLog(log, ExpectedRecords(ledger, routes))
         chain = audit_chain(scope, ledger)
         if transport is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from admitone.evidence.audit.log_audit import Place
 from admitone.evidence.audit.receipt_tree import FIRST_LEAF, LEAF
 from admitone.ledger.model import NOTHING_DECIDED, Block, Source
 from admitone.ledger.port import LedgerReader
@@ -21,6 +22,8 @@ class Scope:
     marks: Mapping[Source, int] | None = None
     leaf: int = LEAF
     """The version of the leaves its root is made of."""
+    ends: Mapping[Place, int] | None = None
+    """Up to where the log was read when it was closed."""
 
     @classmethod
     def of(cls, run_id: str, ledger: LedgerReader) -> Scope:
@@ -28,7 +31,7 @@ class Scope:
         artifact = ledger.closure(run_id)
         if artifact is None:
             return cls(run_id)
-        return cls(run_id, marks_of(artifact), leaf_of(artifact))
+        return cls(run_id, marks_of(artifact), leaf_of(artifact), ends_of(artifact))
 
     def holds(self, block: Block) -> bool:
         """Tell whether a block was decided before the closing; what comes after does not disturb it."""
@@ -46,6 +49,17 @@ def marks_of(artifact: bytes) -> dict[Source, int] | None:
         return None
     numbers = {type(number) for source, offset in found.items() for number in (*source, offset)}
     return found if numbers <= {int} else None
+
+
+def ends_of(artifact: bytes) -> dict[Place, int]:
+    """Return up to where the log was read for an artifact; nothing where it does not say so."""
+    try:
+        return {
+            Place(entry["topic"], entry["topic_id"], entry["partition"]): entry["last"] + 1
+            for entry in orjson.loads(artifact)["log"]
+        }
+    except (orjson.JSONDecodeError, LookupError, TypeError):
+        return {}
 
 
 def leaf_of(artifact: bytes) -> int:
