@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 
 import orjson
@@ -13,7 +13,7 @@ from admitone.core.closure import Gate, GateDocument
 from admitone.core.decisions import RULES_VERSION
 from admitone.evidence.audit.run_audit import RunAudit
 from admitone.ledger.books import RunBooks, books
-from admitone.ledger.model import EvidenceFile, SourceInfo
+from admitone.ledger.model import Attempt, EvidenceFile, SourceInfo
 from admitone.ledger.port import LedgerReader
 from admitone.settings import Settings
 
@@ -123,7 +123,7 @@ def make_artifact(
         "run_id": gate.run_id,
         "closed_at": closed_at,
         "author": author,
-        "attempts": attempt_entries(ledger, gate.run_id),
+        "attempts": attempt_entries(ledger.attempts(gate.run_id)),
         "books": account,
         "marks": [_mark(info) for info in ledger.sources()],
         "merkle_root": audit.files.tree.root().hex(),
@@ -137,7 +137,7 @@ def make_artifact(
     }
 
 
-def attempt_entries(ledger: LedgerReader, run_id: str) -> list[AttemptEntry]:
+def attempt_entries(attempts: Sequence[Attempt]) -> list[AttemptEntry]:
     """Return the tries at closing a run that the gate refused, as an artifact lists them."""
     return [
         {
@@ -145,7 +145,7 @@ def attempt_entries(ledger: LedgerReader, run_id: str) -> list[AttemptEntry]:
             "author": attempt.author,
             "gate": hashlib.sha256(attempt.document.encode()).hexdigest(),
         }
-        for attempt in ledger.attempts(run_id)
+        for attempt in attempts
         if not attempt.closed
     ]
 

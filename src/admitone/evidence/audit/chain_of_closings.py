@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from admitone.core.errors import AdmitoneError
 from admitone.evidence.audit.compared import Comparison
 from admitone.evidence.audit.heads import heads_at
-from admitone.evidence.audit.seal import wrong_in_chain
+from admitone.evidence.audit.seal import sealed_bytes, wrong_in_chain
+from admitone.evidence.evidence_file import closure_path, seal_path
 from admitone.governance.key_ring import open_key_ring
 from admitone.ledger.model import ChainedClosing
 from admitone.ledger.port import LedgerReader
@@ -20,8 +21,16 @@ def closing_of(run_id: str, chain: Sequence[ChainedClosing]) -> ChainedClosing |
     return next((each for each in reversed(chain) if each.run_id == run_id), None)
 
 
+def copies_of(run_id: str, ledger: LedgerReader) -> dict[str, bytes | None]:
+    """Return what is to lie beside a run's evidence: its artifact and its seal, None where it has none."""
+    artifact, closing = ledger.closure(run_id), closing_of(run_id, ledger.closings())
+    sealed = None if artifact is None or closing is None else sealed_bytes(closing)
+    return {closure_path(run_id): artifact, seal_path(run_id): sealed}
+
+
 def compare_chain(
     run_id: str,
+    chain: Sequence[ChainedClosing],
     ledger: LedgerReader,
     transport: Transport,
     settings: Settings,
@@ -29,8 +38,6 @@ def compare_chain(
     head: str | None = None,
 ) -> Comparison:
     """Check the chain of closings, the heads in second places, and the one that is given."""
-    chain = ledger.closings()
-    states = ledger.runs()
     differences = list(wrong_in_chain(chain, open_key_ring(settings), ledger.ledger_id()))
     heads = {closing.number: closing.head.hex() for closing in chain}
     if head is not None and head.lower() not in heads.values():
@@ -51,7 +58,7 @@ def compare_chain(
             notes.append(
                 f"{place} was not told of closing {min(missing)}; the next closing tells it"
             )
-    if closing_of(run_id, chain) is not None and states.get(run_id) != "CLOSED":
+    if closing_of(run_id, chain) is not None and ledger.runs().get(run_id) != "CLOSED":
         differences.append(f"run {run_id!r} was closed, and the ledger says that it is open")
     last = f", head {chain[-1].head.hex()}" if chain else ""
     return Comparison("chain of closings", f"{len(chain)} closings{last}", differences)

@@ -24,6 +24,7 @@ from admitone.core.closure import Gate, GateDocument
 from admitone.core.errors import NotFound, RunIsRed
 from admitone.evidence import open_evidence_store, open_evidence_writer
 from admitone.evidence.audit.artifact import Artifact, make_artifact, to_bytes
+from admitone.evidence.audit.chain_of_closings import copies_of
 from admitone.evidence.audit.gate import gate_of, judge
 from admitone.evidence.audit.heads import tell_heads
 from admitone.evidence.audit.run_audit import audit_run
@@ -173,10 +174,7 @@ def _attempted(gate: Gate, waived: Collection[str]) -> str:
 
 def _take_back(run_id: str, ledger: Ledger, store: EvidenceStore) -> None:
     """Leave the artifact and the seal of the operator who closed the run first, or none."""
-    artifact = ledger.closure(run_id)
-    closings = [closing for closing in ledger.closings() if closing.run_id == run_id]
-    seal = sealed_bytes(closings[-1]) if artifact is not None and closings else None
-    for path, data in ((closure_path(run_id), artifact), (seal_path(run_id), seal)):
+    for path, data in copies_of(run_id, ledger).items():
         if data is None:
             store.delete(path)
         else:

@@ -138,7 +138,7 @@ def audit_decisions(
         replays.check(block, facts, verdicts, of_run)
         _check_quarantined(found, decided, resolutions, of_run)
         placed = 0
-        for rows in _members(ledger, block, first, resolutions):
+        for rows in _members(block, first, resolutions):
             there = rows.admitted(scope.run_id)
             placed += len(there.ordinals)
             if log is not None:
@@ -151,7 +151,7 @@ def audit_decisions(
 
 
 def _members(
-    ledger: LedgerReader, block: Block, first: Columns, resolutions: Sequence[Resolution]
+    block: Block, first: Columns, resolutions: Sequence[Resolution]
 ) -> Iterator[DeliveryRows]:
     """Yield a block as it was first decided, then what each resolution says of it."""
     yield BlockRows(block, first)

@@ -37,10 +37,6 @@ class ExpectedRecords:
         infos = ledger.sources()
         self._releases = {info.source for info in infos if info.door == RELEASE_DOOR}
 
-    def route(self, topic: str) -> Route | None:
-        """Return where the topic map sends what goes to a topic; None where it no longer names it."""
-        return self._routes.get(topic)
-
     def places(self, admitted: AdmittedRows) -> Iterator[tuple[Place, np.ndarray]]:
         """Yield each partition that admissions went to, and which of them did."""
         ids = {place.topic: place.topic_id for place in self._destinations(admitted)}
@@ -75,7 +71,7 @@ class ExpectedRecords:
         if originals is None:
             headers = admitted_headers(facts, _empty(len(lines)), block.rules, 0, 0, extra)
             return named_records(positions, _listed(positions, positions, headers)["headers"])
-        route, key = self.route(topic), positions
+        route, key = self._routes.get(topic), positions
         chosen = [originals.business_keys[line] for line in lines.tolist()]
         business_keys = pa.array(chosen, pa.string())
         if route is not None and (route.business_keyed or route.keeps_record):

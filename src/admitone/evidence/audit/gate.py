@@ -41,20 +41,13 @@ def judge(audit: RunAudit, settings: Settings, waived: Collection[str] = ()) -> 
 
 
 def _identity(audit: RunAudit, run: str) -> Check:
-    found = audit.decisions
-    blockers = _some(
-        "identity",
-        found.wrong_identities,
-        "admissions have another identity than their fields give",
-        f"admitone decisions --run {run} --verdict ADMITTED",
-    )
-    once = audit.once
-    blockers += _some(
-        "admitted twice",
-        once.repeated,
-        f"identities were admitted twice: {_few(once.examples)}",
-        f"admitone decisions --run {run} --verdict ADMITTED",
-    )
+    found, once = audit.decisions, audit.once
+    show = f"admitone decisions --run {run} --verdict ADMITTED"
+    twice = f"identities were admitted twice: {_few(once.examples)}"
+    blockers = (
+        *_some("identity", found.wrong_identities, "admissions have another identity than their fields give", show),
+        *_some("admitted twice", once.repeated, twice, show),
+    )  # fmt: skip
     evidence = f"{found.admissions} admissions recomputed, {once.admissions} sorted by identity"
     return Check(Criterion.IDENTITY, evidence, blockers)
 
@@ -82,60 +75,28 @@ def _contradictions(audit: RunAudit, run: str) -> Check:
 
 
 def _drift(audit: RunAudit, run: str) -> Check:
-    files = audit.files
+    files, verify = audit.files, f"admitone verify {run}"
     blockers = [
-        Blocker(
-            "damaged evidence", 1, f"{damage.file.path} {_said(damage.what)}",
-            f"admitone verify {run} --repair",
-        )
+        Blocker("damaged evidence", 1, f"{damage.file.path} {_said(damage.what)}", f"{verify} --repair")
         for damage in files.damaged
     ]  # fmt: skip
     blockers += [
-        Blocker("drift", 1, f"{damage.file.path} {damage.what}", f"admitone verify {run}")
-        for damage in files.strange
+        Blocker("drift", 1, f"{damage.file.path} {damage.what}", verify) for damage in files.strange
     ]
-    blockers += _some(
-        "drift",
-        files.drifted,
-        "archived envelopes have another identity or payload hash than the ledger says",
-        f"admitone verify {run}",
+    found, show = audit.decisions, f"admitone decisions --run {run} --verdict"
+    other = "archived envelopes have another identity or payload hash than the ledger says"
+    originals = (
+        f"original deliveries are not those that were decided: blocks {_few(found.journals)}"
     )
-    blockers += _some(
-        "drift",
-        len(audit.decisions.altered),
-        f"blocks are not as they were decided: {_few(audit.decisions.altered)}",
-        f"admitone verify {run}",
-    )
-    blockers += _some(
-        "drift",
-        len(audit.chain.altered),
-        f"rows of blocks do not say what they said: {_few(audit.chain.altered)}",
-        f"admitone verify {run}",
-    )
-    blockers += _some(
-        "drift",
-        len(audit.decisions.underived),
-        f"what is kept beside blocks does not follow from them: {_few(audit.decisions.underived)}",
-        f"admitone verify {run}",
-    )
-    blockers += _some(
-        "drift",
-        len(audit.decisions.journals),
-        f"original deliveries are not those that were decided: blocks {_few(audit.decisions.journals)}",
-        f"admitone verify {run}",
-    )
-    blockers += _some(
-        "drift",
-        audit.decisions.unplaced,
-        "admissions have no place on the log",
-        f"admitone decisions --run {run} --verdict ADMITTED",
-    )
-    blockers += _some(
-        "drift",
-        audit.decisions.unexplained,
-        "replays that no delivery before them bears out",
-        f"admitone decisions --run {run} --verdict REPLAYED",
-    )
+    blockers += [
+        *_some("drift", files.drifted, other, verify),
+        *_each("drift", found.altered, "blocks are not as they were decided", verify),
+        *_each("drift", audit.chain.altered, "rows of blocks do not say what they said", verify),
+        *_each("drift", found.underived, "what is kept beside blocks does not follow from them", verify),
+        *_some("drift", len(found.journals), originals, verify),
+        *_some("drift", found.unplaced, "admissions have no place on the log", f"{show} ADMITTED"),
+        *_some("drift", found.unexplained, "replays that no delivery before them bears out", f"{show} REPLAYED"),
+    ]  # fmt: skip
     evidence = (
         f"{audit.decisions.blocks} blocks rehashed; {len(files.files)} files with {files.rows.total()} rows compared;"
         f" {files.envelopes} archived envelopes recomputed"
@@ -184,54 +145,24 @@ def _evidence(audit: RunAudit, run: str) -> Check:
         show = f"admitone verify {run}"
         blockers += _some("missing evidence", missing, f"decisions without {kind}", show)
         blockers += _some("extra evidence", repeated, f"rows of {kind} more than once", show)
-    books = f"admitone books --run {run}"
-    blockers += _some(
-        "unbalanced",
-        len(audit.chain.broken),
-        f"the blocks of a source do not chain: {_few(audit.chain.broken)}",
-        books,
-    )
-    blockers += _some(
-        "unbalanced",
-        len(audit.chain.miscounted),
-        f"counters or stream times of sources are wrong: {_few(audit.chain.miscounted)}",
-        books,
-    )
-    blockers += _some(
-        "missing evidence",
-        len(audit.unkept_rules),
-        f"rules that decisions name are not kept: {_few(audit.unkept_rules)}",
-        "admitone rules show",
-    )
-    blockers += _some(
-        "unbalanced",
-        len(audit.chain.misnamed),
-        f"sources are not what they are named: {_few(audit.chain.misnamed)}",
-        books,
-    )
-    missing = audit.chain.of_run - found.blocks
-    blockers += _some(
-        "unbalanced",
-        abs(missing),
-        "blocks hold deliveries of the run and are not found under it",
-        books,
-    )
+    chain, books = audit.chain, f"admitone books --run {run}"
     decided = found.counts.total()
-    blockers += _some(
-        "unbalanced",
-        abs(found.deliveries - decided),
-        f"deliveries undecided: {found.deliveries} came, {decided} are",
-        books,
-    )
-    blockers += _some(
-        "extra evidence",
-        len(audit.foreign),
-        f"files in the run's folder that are no evidence: {_few(audit.foreign)}",
-        f"admitone verify {run}",
-    )
+    hidden = "blocks hold deliveries of the run and are not found under it"
+    undecided = f"deliveries undecided: {found.deliveries} came, {decided} are"
+    foreign, verify = "files in the run's folder that are no evidence", f"admitone verify {run}"
+    rules = "rules that decisions name are not kept"
+    blockers += [
+        *_each("unbalanced", chain.broken, "the blocks of a source do not chain", books),
+        *_each("unbalanced", chain.miscounted, "counters or stream times of sources are wrong", books),
+        *_each("missing evidence", audit.unkept_rules, rules, "admitone rules show"),
+        *_each("unbalanced", chain.misnamed, "sources are not what they are named", books),
+        *_some("unbalanced", abs(chain.of_run - found.blocks), hidden, books),
+        *_some("unbalanced", abs(found.deliveries - decided), undecided, books),
+        *_each("extra evidence", audit.foreign, foreign, verify),
+    ]  # fmt: skip
     counted = ", ".join(f"{rows} {kind}" for kind, rows in sorted(audit.files.rows.items()))
     evidence = (
-        f"{found.deliveries} deliveries decided in {found.blocks} blocks; {audit.chain.rows} blocks chained;"
+        f"{found.deliveries} deliveries decided in {found.blocks} blocks; {chain.rows} blocks chained;"
         f" rows called for one by one against {counted or 'no rows'}"
     )
     return Check(Criterion.EVIDENCE, evidence, tuple(blockers))
@@ -264,6 +195,10 @@ def _contract(audit: RunAudit, settings: Settings, run: str, waived: Collection[
 
 def _some(kind: str, count: int, what: str, command: str) -> tuple[Blocker, ...]:
     return (Blocker(kind, count, what, command),) if count else ()
+
+
+def _each(kind: str, names: Collection[object], what: str, command: str) -> tuple[Blocker, ...]:
+    return _some(kind, len(names), f"{what}: {_few(names)}", command)
 
 
 def _few(names: Collection[object]) -> str:

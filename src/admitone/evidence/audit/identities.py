@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,19 +39,25 @@ def recomputed(run_id: str, values: pa.Array, headers: pa.Array) -> Recomputed:
     """Return who envelopes of the admission boundary are and what they carry."""
     found, outside = Recomputed([], [], []), naming_headers(headers)
     for row, value in enumerate(values.to_pylist()):
-        identity, digest, envelope = b"", b"", None
-        try:
-            envelope, plain = parse(value)
-            metadata, payload = envelope["metadata"], envelope["payload"]
-            who = names_of(metadata, said_outside(outside.get(row, {}), run_id))
-            digest = hashlib.sha256(canonical_json(payload, plain)).digest()
-            identity = identity_of(*who)
-        except (Refused, KeyError, TypeError, AttributeError):
-            digest = b""
+        identity, digest, envelope = _of_envelope(value, outside.get(row, {}), run_id)
         found.identities.append(identity)
         found.hashes.append(digest)
         found.envelopes.append(envelope)
     return found
+
+
+def _of_envelope(
+    value: bytes, headers: Mapping[str, bytes], run_id: str
+) -> tuple[bytes, bytes, Any]:
+    envelope = None
+    try:
+        envelope, plain = parse(value)
+        metadata, payload = envelope["metadata"], envelope["payload"]
+        who = names_of(metadata, said_outside(headers, run_id))
+        digest = hashlib.sha256(canonical_json(payload, plain)).digest()
+        return identity_of(*who), digest, envelope
+    except (Refused, KeyError, TypeError, AttributeError):
+        return b"", b"", envelope
 
 
 def recomputed_records(classes: pa.Array, values: pa.Array, headers: pa.Array) -> Recomputed:
@@ -58,19 +65,19 @@ def recomputed_records(classes: pa.Array, values: pa.Array, headers: pa.Array) -
 
     What their keys are made by stands in the place of a class.
     """
-    found, outside = Recomputed([], [], []), naming_headers(headers)
-    for row, (label, value) in enumerate(zip(classes.to_pylist(), values.to_pylist(), strict=True)):
-        identity = b""
-        try:
-            rule, default_run = labelled(label)
-            key = rule.read(value, said_outside(outside.get(row, {}), default_run))
-            identity = key.identity if isinstance(key, Key) else b""
-        except (ValueError, TypeError):
-            identity = b""
-        found.identities.append(identity)
-        found.hashes.append(identity)
-        found.envelopes.append(None)
-    return found
+    outside = naming_headers(headers)
+    pairs = zip(classes.to_pylist(), values.to_pylist(), strict=True)
+    identities = [_of_record(*pair, outside.get(row, {})) for row, pair in enumerate(pairs)]
+    return Recomputed(identities, identities, [None] * len(identities))
+
+
+def _of_record(label: str, value: bytes, headers: Mapping[str, bytes]) -> bytes:
+    try:
+        rule, default_run = labelled(label)
+        key = rule.read(value, said_outside(headers, default_run))
+    except (ValueError, TypeError):
+        return b""
+    return key.identity if isinstance(key, Key) else b""
 
 
 def wrong_keys(classes: pa.Array, texts: pa.Array, said: pa.Array) -> int:

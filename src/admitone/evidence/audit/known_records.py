@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from admitone.core.contract import Keeping
 from admitone.core.decisions import BlockState
 from admitone.core.wire import decode, positions_of
 from admitone.ledger.model import Filter, Source
@@ -24,28 +23,14 @@ _BLOCKS_REMEMBERED = 64
 class KnownRecords:
     """Asks one snapshot of the ledger about places on the log."""
 
-    def __init__(self, ledger: LedgerReader, compacted: frozenset[str]) -> None:
+    def __init__(self, ledger: LedgerReader) -> None:
         self._ledger = ledger
-        self._compacted = compacted
-        self._late = ledger.late_numbers()
         self._in_doubt = _in_doubt(ledger)
         self._marks = {info.source: info.mark.offset for info in ledger.sources()}
-        owned = {source.producer_id for source in (*self._marks, *self._late)}
+        owned = {source.producer_id for source in (*self._marks, *ledger.late_numbers())}
         self.producers = np.array(sorted(owned), dtype=np.int64)
         """The producers whose records are of this ledger's pipelines."""
         self._places = lru_cache(maxsize=_BLOCKS_REMEMBERED)(self._places_of)
-        self._keeping: dict[str, Keeping | None] = {}
-
-    def compacts(self, topic: str) -> bool:
-        """Tell whether single records of a topic may be gone."""
-        return topic in self._compacted
-
-    def keeping(self, transport: Transport, topic: str) -> Keeping | None:
-        """Return how a topic's records are kept now; None where the log keeps everything."""
-        if topic not in self._keeping:
-            state = transport.describe([topic]).get(topic)
-            self._keeping[topic] = None if state is None else state.keeping
-        return self._keeping[topic]
 
     def strangers(
         self, transport: Transport, topic: Topic, partition: int, offsets: Longs

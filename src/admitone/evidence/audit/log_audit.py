@@ -9,8 +9,9 @@ What is gone is accepted below the log's own start only, and only as far as the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -49,8 +50,11 @@ class Place(NamedTuple):
 class Stretch:
     """What of a partition is looked at."""
 
+    number: int
     first: int
     last: int
+    topic: Topic | None = None
+    """As it is there now; None where it is gone."""
     admissions: int = 0
     published: list[tuple[int, int]] = field(default_factory=list)
     """For each block, its last offset there and when it was published."""
@@ -68,17 +72,19 @@ class LogAudit:
         *,
         whole: bool,
         ends: Mapping[Place, int],
+        compacted: frozenset[str],
     ) -> None:
         self._transport = transport
         self._known = known
+        self._compacted = compacted
+        """Topics of which single records may be gone."""
+        self._keeping = cache(self._kept_now)
         self._now = now
         self._ends = ends
         """Up to where each partition is read, also behind a run's last place."""
-        self._topics: dict[int, Topic] = {}
         self.whole = whole
         """Whether the values are known, from the archive; else what the ledger says of a record is compared."""
         self.stretches: dict[Place, Stretch] = {}
-        self._places: list[Place] = []
         self._rows = SpilledRows(_WIDTH)
         self.compared = 0
         self.gone = 0
@@ -92,10 +98,7 @@ class LogAudit:
     def note(self, place: Place, offsets: npt.NDArray[np.int64], published_at: int | None) -> None:
         """Add a block's admissions in one partition to what is looked at."""
         first, last = int(offsets.min()), int(offsets.max())
-        found = self.stretches.get(place)
-        if found is None:
-            found = self.stretches[place] = Stretch(first, last)
-            self._places.append(place)
+        found = self.stretches.setdefault(place, Stretch(len(self.stretches), first, last))
         found.first, found.last = min(found.first, first), max(found.last, last)
         found.admissions += len(offsets)
         found.published.append((last, published_at or 0))
@@ -106,32 +109,30 @@ class LogAudit:
         """Add what must be at these offsets."""
         side = _STEADY_ONLY if steady_only else _EXPECTED
         if place in self.stretches:
-            self._add(self._places.index(place), offsets, side, digests)
+            self._add(self.stretches[place].number, offsets, side, digests)
 
     def compare(self) -> None:
         """Read the log and compare."""
-        starts = {}
-        for number, place in enumerate(self._places):
-            starts[number] = self._read(number, place, self.stretches[place])
+        starts = [self._read(place, stretch) for place, stretch in self.stretches.items()]
+        places = list(self.stretches)
         for _, rows in self._rows.buckets():
-            self._compare(rows, starts)
+            self._compare(rows, places, starts)
         self._rows.close()
 
-    def _read(self, number: int, place: Place, stretch: Stretch) -> int | None:
+    def _read(self, place: Place, stretch: Stretch) -> int | None:
         """Note what lies on a partition; return its first offset, None where the topic is gone."""
         topic = still_there(self._transport, place.topic, place.topic_id)
         if topic is None:
             self.gone += stretch.admissions
             stretch.gone = stretch.admissions
             return None
-        end = stretch.last + 1
-        self._topics[number] = topic
-        end = max(end, self._ends.get(place, end))
+        stretch.topic = topic
+        end = max(stretch.last + 1, self._ends.get(place, 0))
         stretch.last = end - 1
         begin = max(stretch.first, self._transport.starts(topic)[place.partition])
         try:
             for batch in self._transport.read(topic, place.partition, begin, end):
-                self._found(number, batch)
+                self._found(stretch.number, batch)
         except IntegrityError as error:
             self.wrong += 1
             self.examples.append(error.problem)
@@ -164,7 +165,7 @@ class LogAudit:
         chunks = (rows[:, _OFFSET] >> np.uint64(_CHUNK_BITS)) + rows[:, _PLACE]
         self._rows.add(chunks % np.uint64(_BUCKETS), rows)
 
-    def _compare(self, rows: Longs, starts: dict[int, int | None]) -> None:
+    def _compare(self, rows: Longs, places: Sequence[Place], starts: Sequence[int | None]) -> None:
         order = np.lexsort((rows[:, _SIDE], rows[:, _OFFSET], rows[:, _PLACE]))
         rows = rows[order]
         expected = rows[:, _SIDE] >= _EXPECTED
@@ -179,36 +180,38 @@ class LogAudit:
         self.compared += len(pairs)
         for index in pairs[~alike].tolist():
             twice = bool(expected[index - 1])
-            self._wrong(rows[index], "is the place of two admissions" if twice else "holds another event")  # fmt: skip
+            what = "is the place of two admissions" if twice else "holds another event"
+            self._wrong(places, rows[index], what)
         for index in np.flatnonzero(expected & ~same_place).tolist():
             start = starts[int(rows[index, _PLACE])]
             if start is None:
                 continue
-            place = self._places[int(rows[index, _PLACE])]
-            if int(rows[index, _OFFSET]) < start or self._known.compacts(place.topic):
+            place = places[int(rows[index, _PLACE])]
+            if int(rows[index, _OFFSET]) < start or place.topic in self._compacted:
                 self.gone += 1
                 self.stretches[place].gone += 1
             else:
                 self.compared += 1
-                self._wrong(rows[index], "holds nothing")
+                self._wrong(places, rows[index], "holds nothing")
         left = ~expected & (rows[:, _SIDE] == _OURS)
         left[pairs - 1] = False
-        self._look_up(rows[left])
+        self._look_up(rows[left], places)
 
-    def _look_up(self, rows: Longs) -> None:
+    def _look_up(self, rows: Longs, places: Sequence[Place]) -> None:
         """Ask the ledger about records of its producers that are no admissions of this run."""
         for number in np.unique(rows[:, _PLACE]).tolist():
             offsets = rows[rows[:, _PLACE] == number, _OFFSET].astype(np.int64)
-            place = self._places[int(number)]
+            place = places[int(number)]
+            topic = self.stretches[place].topic
+            assert topic is not None  # something was found there
             for chunk in _chunks(offsets):
-                topic = self._topics[int(number)]
                 for offset in self._known.strangers(self._transport, topic, place.partition, chunk):
                     self.unknown += 1
                     self._say(place, offset, "holds a record of ours that the ledger does not know")
 
     def _explain(self, place: Place, stretch: Stretch, topic: Topic, start: int) -> None:
         """Count admissions below a log's start that its topic's keeping does not explain."""
-        keeping = self._known.keeping(self._transport, topic.name)
+        keeping = self._keeping(topic.name)
         if keeping is None or keeping.compacts:
             return
         lost = sum(
@@ -218,9 +221,14 @@ class LogAudit:
             self.vanished += lost
             self._say(place, stretch.first, f"is gone before its time: the log begins at {start}")
 
-    def _wrong(self, row: Longs, what: str) -> None:
+    def _kept_now(self, topic: str) -> Keeping | None:
+        """Return how a topic's records are kept now; None where the log keeps everything."""
+        state = self._transport.describe([topic]).get(topic)
+        return None if state is None else state.keeping
+
+    def _wrong(self, places: Sequence[Place], row: Longs, what: str) -> None:
         self.wrong += 1
-        self._say(self._places[int(row[_PLACE])], int(row[_OFFSET]), what)
+        self._say(places[int(row[_PLACE])], int(row[_OFFSET]), what)
 
     def _say(self, place: Place, offset: int, what: str) -> None:
         if len(self.examples) < _EXAMPLES:

@@ -106,11 +106,13 @@ def _audit_run(
         scope = Scope.of(run_id, ledger)
         once, log = OnceAudit(), None
         if transport is not None:
-            known = KnownRecords(ledger, _compacted(settings))
             ends = scope.ends
             if ends is None:
                 ends = ends_of(transport, [route.topic for route in routes])
-            log = LogAudit(transport, known, now, whole=archive, ends=ends)
+            log = LogAudit(
+                transport, KnownRecords(ledger), now, whole=archive, ends=ends,
+                compacted=_compacted(settings),
+            )  # fmt: skip
         on_log = None if log is None else RunOnLog(log, ExpectedRecords(ledger, routes))
         chain = audit_chain(scope, ledger)
         if transport is not None:

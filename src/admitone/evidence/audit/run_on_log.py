@@ -13,19 +13,19 @@ class RunOnLog:
     """Hands admissions over to the comparison with the log, block by block."""
 
     def __init__(self, log: LogAudit, expected: ExpectedRecords) -> None:
-        self.log = log
+        self._log = log
         self._expected = expected
 
     def note(self, admitted: AdmittedRows) -> None:
         """Say between which places admissions lie."""
         for place, lines in self._expected.places(admitted):
-            self.log.note(place, admitted.bus_offsets[lines], admitted.published_at)
+            self._log.note(place, admitted.bus_offsets[lines], admitted.published_at)
 
     def expect(self, admitted: AdmittedRows, originals: Originals | None) -> None:
         """Say what lies there; without the originals what the ledger itself says of it."""
         digests = self._expected.digests(admitted, originals)
         for place, lines in self._expected.places(admitted):
-            self.log.expect(
+            self._log.expect(
                 place,
                 admitted.bus_offsets[lines],
                 digests[np.asarray(lines)],

@@ -23,7 +23,7 @@ from admitone.evidence.audit.artifact import (
     file_entry,
     to_bytes,
 )
-from admitone.evidence.audit.chain_of_closings import closing_of, compare_chain
+from admitone.evidence.audit.chain_of_closings import closing_of, compare_chain, copies_of
 from admitone.evidence.audit.compared import Comparison
 from admitone.evidence.audit.coverage import NotCovered, not_covered
 from admitone.evidence.audit.gate import judge
@@ -41,10 +41,10 @@ from admitone.ledger.port import Ledger, LedgerReader
 from admitone.settings import Settings
 from admitone.transport.port import Transport
 
-_COPIES = ("closure.json", "seal.json")
 _FIRST, _CHAINED = 1, 2
+"""The first version of an artifact, and the one since which closings are chained."""
 _ADDED = {"author", "attempts", "leaf", "log"}
-"""Since this version of an artifact closings are chained."""
+"""What artifacts have since then."""
 _WRONG_EVEN_WHILE_OPEN = frozenset(
     {"identity", "overwritten", "damaged evidence", "drift", "missing evidence", "extra evidence"}
 )
@@ -112,7 +112,9 @@ def verify_run(
         comparisons: list[Comparison] = []
         notes: list[str] = []
         closings = ledger.closings()
-        comparisons.append(compare_chain(run_id, ledger, transport, settings, notes, head))
+        comparisons.append(
+            compare_chain(run_id, closings, ledger, transport, settings, notes, head)
+        )
         if state == "CLOSED":
             comparisons.append(_copy(closure_path(run_id), data, store))
             comparisons += _sealed(run_id, data, closings, store, notes)
@@ -149,24 +151,15 @@ def repair_and_verify(
     repaired = repair_run(run_id, ledger, store)
     found = verify_run(run_id, ledger, transport, settings, head)
     wrong = {comparison.what for comparison in found.comparisons if comparison.differences}
-    copies = _copies(run_id, ledger)
-    if wrong and wrong <= set(_COPIES) and all(data is not None for data in copies.values()):
-        for path, data in copies.items():
-            if path.rpartition("/")[2] in wrong and data is not None:
-                store.write(path, data)
-                repaired.rewritten.append(path)
+    copies = copies_of(run_id, ledger).items()
+    mendable = {path.rpartition("/")[2]: (path, data) for path, data in copies if data is not None}
+    if wrong and wrong <= mendable.keys():
+        for path, data in (mendable[what] for what in sorted(wrong)):
+            store.write(path, data)
+            repaired.rewritten.append(path)
         found = verify_run(run_id, ledger, transport, settings, head)
     found.repaired = repaired
     return found
-
-
-def _copies(run_id: str, ledger: LedgerReader) -> dict[str, bytes | None]:
-    """Return what lies beside a closed run's evidence."""
-    closing = closing_of(run_id, ledger.closings())
-    return {
-        closure_path(run_id): ledger.closure(run_id),
-        **({seal_path(run_id): sealed_bytes(closing)} if closing else {}),
-    }
 
 
 def _copy(path: str, data: bytes | None, store: EvidenceStore) -> Comparison:
@@ -197,7 +190,7 @@ def _sealed(
     yield _copy(seal_path(run_id), sealed_bytes(closing), store)
     differences = []
     if artifact is not None:
-        said = {**orjson.loads(closing.statement)}
+        said = orjson.loads(closing.statement)
         place = said["ledger"], said["number"], said["previous"]
         made = statement_of(artifact, *place, signed=said["signed"])
         differences = [
@@ -329,14 +322,11 @@ def _log(artifact: Artifact, log: LogAudit) -> Comparison:
 
 def _attempts(run_id: str, artifact: Artifact, ledger: LedgerReader) -> Comparison:
     """Compare the tries at closing that the ledger keeps with those that were signed, and the last with the closing."""
-    now = attempt_entries(ledger, run_id)
-    differences = []
-    if now[: len(artifact["attempts"])] != artifact["attempts"] or len(now) != len(
-        artifact["attempts"]
-    ):
+    attempts = ledger.attempts(run_id)
+    now, differences = attempt_entries(attempts), []
+    if now != artifact["attempts"]:
         differences.append("the ledger keeps other tries at closing than at the closing")
-    closed = [each for each in ledger.attempts(run_id) if each.closed]
-    last = closed[-1] if closed else None
+    last = next((each for each in reversed(attempts) if each.closed), None)
     said = orjson.loads(last.document) if last else {}
     expected = {"waived": artifact["waived"], "gate": artifact["gate"]}
     if (
