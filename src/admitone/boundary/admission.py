@@ -23,7 +23,7 @@ from admitone.boundary.destination_topics import Topics
 from admitone.boundary.ledger_age import OLDER_REMEDY, refuse_older_ledger
 from admitone.boundary.ledger_rollback import memory_of, new_memory
 from admitone.boundary.log_owner import claim_log, refuse_another_ledger
-from admitone.boundary.producers import SYNCHRONOUS_DOOR, stream_producer
+from admitone.boundary.producers import stream_producer
 from admitone.boundary.read import ReplayRules, Rules
 from admitone.boundary.reconciliation import decides_now, reconcile
 from admitone.boundary.recover import resolve
@@ -35,7 +35,14 @@ from admitone.evidence.writer import EvidenceWriter
 from admitone.governance.rules_in_force import Rules as RulesInForce
 from admitone.infra.clock import Clock, stopwatch, wall_clock
 from admitone.infra.crash_points import crash_point
-from admitone.ledger.model import ADMISSION_STORE, IDLE_AFTER_MS, Block, Source, SourceInfo
+from admitone.ledger.model import (
+    ADMISSION_STORE,
+    IDLE_AFTER_MS,
+    SYNCHRONOUS_DOOR,
+    Block,
+    Source,
+    SourceInfo,
+)
 from admitone.ledger.port import Ledger
 from admitone.transport.port import Topic, Transport
 

@@ -12,12 +12,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from admitone.boundary.partition import Admitted, OwnedPartition
-from admitone.boundary.producers import DOOR, SYNCHRONOUS_DOOR
+from admitone.boundary.producers import DOOR
 from admitone.boundary.read import ReadBlock, numbered
 from admitone.boundary.reconciliation import reconcile
 from admitone.core.wire import producer_id, run_header
 from admitone.ledger.decision_rows import Decision, Positions, decisions_of
-from admitone.ledger.model import Claimed, Decided, Destination, Filter, Outcome, Source
+from admitone.ledger.model import (
+    SYNCHRONOUS_DOOR,
+    Claimed,
+    Decided,
+    Destination,
+    Filter,
+    Outcome,
+    Source,
+)
 from admitone.ledger.outcomes import concluded, followed
 
 if TYPE_CHECKING:

@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from admitone.core.wire import producer_id
-from admitone.ledger.model import RELEASE_DOOR, Source, SourceInfo
+from admitone.ledger.model import (
+    PRODUCED_AS,
+    RELEASE_DOOR,
+    RELEASED_FROM,
+    STREAM,
+    SYNCHRONOUS_DOOR,
+    Source,
+    SourceInfo,
+)
 from admitone.transport.port import Topic
 
-STREAM: Final = "stream"
-SYNCHRONOUS_DOOR: Final = "synchronous"
 LATE: Final = "late"
 """What the producers of late publishes are named after."""
-DOOR: Final = "door"
+DOOR: Final = PRODUCED_AS[SYNCHRONOUS_DOOR]
 """What stands where other sources name their topic."""
 
 
@@ -35,7 +41,7 @@ class Producer:
 
 def stream_producer(pipeline: str, cluster: str, topic: Topic) -> int:
     """Return the id under which the deliveries of a topic are published."""
-    return producer_id(pipeline, "boundary", cluster, topic.topic_id)
+    return producer_id(pipeline, PRODUCED_AS[STREAM], cluster, topic.topic_id)
 
 
 def late_source(info: SourceInfo, cluster: str) -> Source:
@@ -51,7 +57,7 @@ def release_source(info: SourceInfo, cluster: str) -> Source:
 
 def release_door_of(pipeline: str, topic: str, topic_id: str) -> Producer:
     """Return the door of deliveries that are released from a topic, or from another door."""
-    return Producer(pipeline, RELEASE_DOOR, f"{RELEASE_DOOR}:{topic}", f"{RELEASE_DOOR}:{topic_id}")
+    return Producer(pipeline, RELEASE_DOOR, f"{RELEASED_FROM}{topic}", f"{RELEASED_FROM}{topic_id}")
 
 
 def producers_of(

@@ -22,7 +22,7 @@ import numpy as np
 import orjson
 
 from admitone.boundary.destination_topics import refuse_drifted, refuse_recreated
-from admitone.boundary.producers import LATE, SYNCHRONOUS_DOOR, late_source
+from admitone.boundary.producers import LATE, late_source
 from admitone.boundary.publish import (
     Outgoing,
     Placed,
@@ -39,6 +39,7 @@ from admitone.core.wire import encode
 from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import unpack
 from admitone.ledger.model import (
+    SYNCHRONOUS_DOOR,
     Block,
     Late,
     Resolved,

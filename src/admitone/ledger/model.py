@@ -26,8 +26,12 @@ _QUARANTINED = CODE_OF_VERDICT[Verdict.QUARANTINED]
 _AMBIGUOUS = CODE_OF_VERDICT[Verdict.AMBIGUOUS]
 ADMISSION_STORE = "admission"
 """The keys that all boundaries on a ledger share; each dedup pipeline has a store of its own."""
-RELEASE_DOOR = "release"
-"""The door of deliveries that are released from quarantine."""
+STREAM, SYNCHRONOUS_DOOR, RELEASE_DOOR = "stream", "synchronous", "release"
+"""How deliveries come in: from a topic, one request at a time, or once more out of quarantine."""
+PRODUCED_AS = {STREAM: "boundary", SYNCHRONOUS_DOOR: "door", RELEASE_DOOR: RELEASE_DOOR}
+"""What the producer id of each is named after, beside its pipeline and its topic."""
+RELEASED_FROM = f"{RELEASE_DOOR}:"
+"""What stands before the topic that deliveries are released from."""
 IDLE_AFTER_MS = 600_000
 NEVER_FORGOTTEN = ", ".join(
     repr(str(state)) for state in (BlockState.IN_FLIGHT, BlockState.AMBIGUOUS, BlockState.RETRACTED)

@@ -11,13 +11,12 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from admitone.boundary.admission import BoundaryOptions
-from admitone.boundary.producers import STREAM
 from admitone.boundary.rules import envelope_rules
 from admitone.core.decisions import DISPOSING_ACTIONS, REASON_CODES, VERDICT_CODES, BlockState
 from admitone.governance.rules_in_force import rules_in_force
 from admitone.ledger.books import books
 from admitone.ledger.decision_rows import Decision as Decided
-from admitone.ledger.model import SourceInfo
+from admitone.ledger.model import STREAM, SourceInfo
 from admitone.ledger.stored_ledger import StoredLedger
 from admitone.settings import Settings
 from admitone.simulation.evidence import SimulatedEvidence, url_of

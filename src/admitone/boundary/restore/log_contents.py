@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from admitone.boundary.producers import LATE, STREAM, Producer
+from admitone.boundary.producers import LATE, Producer
 from admitone.core.errors import IntegrityError
 from admitone.core.replay_filter import by_upstream
 from admitone.core.wire import IDENTITY_BYTES, Header, Numbers, decode, header_column, positions_of
 from admitone.ledger.columns import fixed_bytes
-from admitone.ledger.model import NOTHING_DECIDED, Block, KnownEnds, Source
+from admitone.ledger.model import NOTHING_DECIDED, STREAM, Block, KnownEnds, Source
 from admitone.ledger.port import LedgerReader
 from admitone.transport.port import HEADERS_TYPE, Topic, Transport
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from typing_extensions import TypedDict
 
 from admitone.boundary.log_owner import adopt_log
-from admitone.boundary.producers import DOOR, STREAM, Producer, producers_of
+from admitone.boundary.producers import DOOR, Producer, producers_of
 from admitone.boundary.restore.log_contents import (
     Elsewhere,
     Published,
@@ -55,6 +55,7 @@ from admitone.ledger.decision_rows import SourcePartition, partition_document
 from admitone.ledger.model import (
     ADMISSION_STORE,
     NOTHING_DECIDED,
+    STREAM,
     Block,
     KnownEnds,
     Outcome,

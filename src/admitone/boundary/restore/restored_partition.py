@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from admitone.boundary.partition import Admitted, OwnedPartition
-from admitone.boundary.producers import STREAM, late_source
+from admitone.boundary.producers import late_source
 from admitone.boundary.publish import destinations_of, to_publish
 from admitone.boundary.read import DELIVERY_SCHEMA, ReadBlock
 from admitone.boundary.reconciliation import RECONCILER
@@ -26,6 +26,7 @@ from admitone.infra.crash_points import crash_point
 from admitone.ledger.columns import FACTS_SCHEMA
 from admitone.ledger.model import (
     NOTHING_DECIDED,
+    STREAM,
     Block,
     Blocked,
     Claimed,

@@ -6,17 +6,13 @@ The producer id of a source follows from its pipeline, its door and the topic it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from admitone.core.errors import AdmitoneError
 from admitone.core.wire import producer_id
-from admitone.ledger.model import RELEASE_DOOR, SourceInfo
+from admitone.ledger.model import PRODUCED_AS, RELEASE_DOOR, RELEASED_FROM, SourceInfo
 from admitone.ledger.port import LedgerReader
 from admitone.transport.port import Transport
 from admitone.transport.topic_contract import still_there
-
-_DOORS: Final = {"stream": "boundary", "synchronous": "door", RELEASE_DOOR: RELEASE_DOOR}
-"""What the producers of each door are named after."""
 
 
 def misnamed_sources(ledger: LedgerReader, transport: Transport) -> list[str]:
@@ -29,10 +25,10 @@ def misnamed_sources(ledger: LedgerReader, transport: Transport) -> list[str]:
 
 
 def _names(info: SourceInfo, cluster: str) -> Iterator[str]:
-    stream = _DOORS.get(info.door)
-    released = f"{RELEASE_DOOR}:" if info.door == RELEASE_DOOR else ""
+    kind = PRODUCED_AS.get(info.door)
+    released = RELEASED_FROM if info.door == RELEASE_DOOR else ""
     topic_id = info.topic_id.removeprefix(released)
-    named = stream and producer_id(info.pipeline, stream, cluster, topic_id)
+    named = kind and producer_id(info.pipeline, kind, cluster, topic_id)
     if info.source.producer_id != named:
         yield f"is not the {info.door} of pipeline {info.pipeline!r} on topic id {info.topic_id}"
 
