@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -122,17 +122,11 @@ def _print_attempts(found: AttemptsDocument) -> None:
     shown = table("when", "author", "", "blockers")
     for attempt in found["attempts"]:
         blockers = [each for check in attempt["gate"]["checks"] for each in check["blockers"]]
-        said = "\n".join(f"{each['count']} {each['what']}" for each in map(_plain, blockers))
+        said = "\n".join(f"{each.count} {each.what}" for each in blockers)
         outcome = "closed" if attempt["closed"] else "red"
         shown.add_row(attempt["at"] or "", escape(attempt["author"]), outcome, escape(said))
     out().print(f"run {escape(found['run_id'])}")
     out().print(shown)
-
-
-def _plain(blocker: object) -> dict[str, Any]:
-    """Return a blocker as it was kept: a document."""
-    assert isinstance(blocker, dict)
-    return blocker
 
 
 def _seconds(duration: str) -> float:
@@ -180,7 +174,9 @@ def print_verification(found: Verification) -> None:
         ):
             for path in paths:
                 console.print(f"{word}  {escape(path)}", soft_wrap=True)
-    left_out = found.document()["not_covered"]
+    from admitone.evidence.audit.coverage import not_covered
+
+    left_out = not_covered()
     err().print(
         f"{len(left_out)} columns need not be covered; --json lists them, each with the reason"
     )

@@ -8,7 +8,7 @@ import orjson
 from typing_extensions import TypedDict
 
 from admitone.boundary.ledger_age import must_know_its_log
-from admitone.core.closure import GateDocument
+from admitone.core.closure import Blocker, GateDocument
 from admitone.core.errors import NotFound
 from admitone.core.moments import iso
 from admitone.evidence.audit.closing import Closing, close_run, look
@@ -59,6 +59,8 @@ def attempts(stores: Stores, run_id: str) -> AttemptsDocument:
 
 def _document(attempt: Attempt) -> AttemptDocument:
     kept = orjson.loads(attempt.document)
+    for check in kept["gate"]["checks"]:
+        check["blockers"] = tuple(Blocker(**each) for each in check["blockers"])
     return {
         "at": iso(attempt.at),
         "author": attempt.author,
