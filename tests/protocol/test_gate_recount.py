@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from admitone.core.decisions import BlockState
+from admitone.core.decisions import Action, BlockState
 from admitone.core.wire import Header
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
 from admitone.ledger import open_ledger_reader
-from tests.support.closing import open_run, stores_of
+from admitone.ledger.block_rows import row_digest
+from admitone.ledger.columns import logical_digest, pack
+from admitone.transport.port import OUTGOING_SCHEMA
+from tests.support.closing import open_run, sql, stores_of
 from tests.support.pipeline import Pipeline, event
 
 LEDGER = "data/ledger.db"
@@ -26,19 +30,6 @@ def red(pipeline: Pipeline) -> list[str]:
     closing = close_run("r", *stores_of(pipeline), author="ann")
     assert closing.refused
     return [blocker.what for blocker in closing.gate.blockers]
-
-
-def sql(pipeline: Pipeline, *statements: str) -> None:
-    """Change the ledger behind its back."""
-    db = sqlite3.connect(pipeline.settings.home / LEDGER)
-    for (trigger,) in db.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-    ).fetchall():
-        db.execute(f"DROP TRIGGER {trigger}")
-    for statement in statements:
-        db.execute(statement)
-    db.commit()
-    db.close()
 
 
 def forget_every_key(pipeline: Pipeline) -> None:
@@ -109,8 +100,6 @@ def test_records_of_other_programs_on_the_topic_do_no_harm(tmp_path: Path) -> No
     names = ("partition", "key", "value", "headers")
     log = pipeline.transport
     epoch = log.init_producer("somebody")
-    from admitone.transport.port import OUTGOING_SCHEMA
-
     foreign = pa.table(dict(zip(names, columns, strict=True)), schema=OUTGOING_SCHEMA)
     log.append("somebody", epoch, {"admitted.traffic": foreign})
     pipeline.ingest(event("e3"))
@@ -253,9 +242,6 @@ def test_a_duplicate_refers_to_an_earlier_admission_of_its_own_identity(
     tmp_path: Path, first: tuple[int, int]
 ) -> None:
     """Another event, a later block, or itself: the columns are changed, and so are the hashes over them."""
-    from admitone.ledger.block_rows import row_digest
-    from admitone.ledger.columns import logical_digest, pack
-
     pipeline = open_run(tmp_path)
     pipeline.ingest(event("e5"), event("e1"), event("e6"))
     pipeline.run()
@@ -268,9 +254,7 @@ def test_a_duplicate_refers_to_an_earlier_admission_of_its_own_identity(
     changed = pa.table(columns, schema=verdicts.schema)
     (block,) = pipeline.ledger.blocks(ids=[2])
     digest = logical_digest(facts, changed, bus)
-    import dataclasses
-
-    row = row_digest(dataclasses.replace(block, evidence_hash=digest))
+    row = row_digest(replace(block, evidence_hash=digest))
     db = sqlite3.connect(tmp_path / LEDGER)
     db.execute("UPDATE verdicts SET verdicts = ? WHERE block_id = 2", (pack(changed),))
     db.execute("UPDATE block SET evidence_hash = ?, row_hash = ? WHERE block_id = 2", (digest, row))
@@ -287,8 +271,6 @@ def test_every_try_is_kept_from_red_to_green(tmp_path: Path) -> None:
     pipeline.ingest(b"no json")
     pipeline.run()
     assert close_run("r", *stores_of(pipeline), author="ann", now=10).refused
-    from admitone.core.decisions import Action
-
     pipeline.ledger.dispose(2, [0], Action.DISCARDED, 11, "bob", "no event")
     assert close_run("r", *stores_of(pipeline), author="eve", now=20).closed
     assert close_run("r", *stores_of(pipeline), author="eve", now=30).already

@@ -12,7 +12,7 @@ from admitone.core.errors import IntegrityError
 from admitone.evidence import open_evidence_store
 from admitone.evidence.evidence_file import from_parquet, run_folder, to_parquet
 from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS, RESOLUTIONS
-from tests.support.closing import closed_run, differences, verified
+from tests.support.closing import closed_run, differences, sql, verified
 from tests.support.pipeline import Pipeline
 from tests.support.tampering import (
     LEDGER_EDITS,
@@ -93,14 +93,7 @@ def test_an_edit_that_also_mends_what_the_ledger_notes_of_the_file_is_found(
 def test_edits_of_the_ledger_are_found(tmp_path: Path, what: str) -> None:
     run = closed_run(tmp_path)
     run.ledger.close()
-    db = sqlite3.connect(tmp_path / "data/ledger.db")
-    for (trigger,) in db.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-    ).fetchall():
-        db.execute(f"DROP TRIGGER {trigger}")
-    db.execute(LEDGER_EDITS[what])
-    db.commit()
-    db.close()
+    sql(run, LEDGER_EDITS[what])
 
     try:
         assert not verified(run).verified

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from admitone.evidence import open_evidence_store
 from admitone.evidence.audit.verify import repair_and_verify
 from admitone.evidence.evidence_file import closure_path, run_folder
 from admitone.evidence.evidence_rows import ARCHIVE, QUARANTINE, RECEIPTS
-from tests.support.closing import closed_run, differences, open_run, stores_of
+from tests.support.closing import closed_run, differences, open_run, sql, stores_of
 from tests.support.tampering import LEDGER_EDITS
 
 
@@ -40,11 +39,7 @@ def test_repair_brings_a_closed_run_back(tmp_path: Path) -> None:
 def test_an_edited_artifact_in_the_ledger_is_not_spread_by_a_repair(tmp_path: Path) -> None:
     run = closed_run(tmp_path)
     before = open_evidence_store(run.settings).read(closure_path("r"))
-    db = sqlite3.connect(tmp_path / "data/ledger.db")
-    db.execute("DROP TRIGGER closed_runs_stay_closed")
-    db.execute(LEDGER_EDITS["artifact"])
-    db.commit()
-    db.close()
+    sql(run, LEDGER_EDITS["artifact"])
 
     assert not repair_and_verify("r", *stores_of(run)).verified
     assert open_evidence_store(run.settings).read(closure_path("r")) == before

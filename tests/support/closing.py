@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
@@ -17,6 +16,7 @@ from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
 from admitone.evidence.audit.verify import Verification, verify_run
 from admitone.ledger.model import Block, Outcome, Resolved
+from tests.support.ledger_edits import EditedLedger
 from tests.support.pipeline import Pipeline, event
 
 
@@ -93,7 +93,9 @@ def blockers(pipeline: Pipeline) -> dict[str, list[tuple[str, int]]]:
     }
 
 
-def sql(pipeline: Pipeline, statement: str) -> None:
-    with sqlite3.connect(pipeline.settings.home / "data/ledger.db") as db:
-        db.execute(statement)
-    db.close()
+def sql(pipeline: Pipeline, *statements: str) -> None:
+    """Change a ledger behind its back; no trigger is left to refuse it."""
+    ledger = EditedLedger(str(pipeline.settings.home / "data/ledger.db"))
+    for statement in statements:
+        ledger.db.execute(statement)
+    ledger.close()
