@@ -15,11 +15,12 @@ from admitone.core.decisions import Action, BlockState
 from admitone.core.wire import Header
 from admitone.evidence.audit.closing import close_run
 from admitone.evidence.audit.gate import gate_of
+from admitone.evidence.audit.verify import verify_run
 from admitone.ledger import open_ledger_reader
 from admitone.ledger.block_rows import row_digest
 from admitone.ledger.columns import logical_digest, pack
 from admitone.transport.port import OUTGOING_SCHEMA
-from tests.support.closing import open_run, sql, stores_of
+from tests.support.closing import differences, open_run, sql, stores_of
 from tests.support.pipeline import Pipeline, event
 
 LEDGER = "data/ledger.db"
@@ -52,6 +53,19 @@ def test_an_identity_that_a_damaged_ledger_admitted_twice_is_found_by_sorting(
     assert pipeline.verdicts("e1") == [("ADMITTED", None)] * 2
 
     assert red(pipeline) == ["identities were admitted twice: 1-0 and 2-0"]
+
+
+def test_what_a_recount_finds_is_wrong_while_the_run_is_open_too(tmp_path: Path) -> None:
+    pipeline = open_run(tmp_path, future_tolerance=86_400_000)
+    assert verify_run("r", *stores_of(pipeline)).verified
+    forget_every_key(pipeline)
+    pipeline.ingest(event("e1"))
+    pipeline.run()
+    sql(pipeline, "UPDATE source SET mark = mark + 1")
+    found = "; ".join(differences(verify_run("r", *stores_of(pipeline))))
+
+    assert "identities were admitted twice: 1-0 and 2-0" in found
+    assert "the blocks of a source do not chain" in found
 
 
 def test_without_an_archive_it_is_found_from_the_ledgers_columns(tmp_path: Path) -> None:

@@ -45,9 +45,10 @@ _FIRST, _CHAINED = 1, 2
 """The first version of an artifact, and the one since which closings are chained."""
 _ADDED = {"author", "attempts", "leaf", "log"}
 """What artifacts have since then."""
-_WRONG_EVEN_WHILE_OPEN = frozenset(
-    {"identity", "overwritten", "damaged evidence", "drift", "missing evidence", "extra evidence"}
-)
+_WRONG_EVEN_WHILE_OPEN = frozenset({
+    "identity", "admitted twice", "overwritten", "damaged evidence", "drift", "stranger", "unbalanced",
+    "missing evidence", "extra evidence",
+})  # fmt: skip
 _GOING_ON = frozenset({"re_read", "order_violations"})
 
 
